@@ -1,0 +1,5 @@
+//! The main kernels: `cargo bench -p russet-exec --bench kernels`.
+
+fn main() {
+    divan::main();
+}

@@ -1,0 +1,325 @@
+//! Matrix products: `out = left * right`, then an [`Epilogue`].
+//!
+//! The definition is three loops: every number of the product is a chain of fused multiply-adds in
+//! the order of the depth, starting at zero ([`multiply_plainly`]). The fast path keeps exactly
+//! this order for each number and only shares loads between them, so it gives the same bits on
+//! every processor and for every number of threads.
+//!
+//! The right operand is read from strips as wide as a tile, prepared once for constant weights
+//! ([`PackedRight`]) or on the fly. The left operand is read where it lies, rows or columns; when
+//! it is the constant one ([`PackedLeft`]), its strips save a few percent.
+
+mod epilogue;
+mod matrix;
+mod simd;
+mod strips;
+mod tile;
+
+pub use epilogue::{Activation, Bias, Epilogue};
+pub use matrix::{Rows, View};
+
+use crate::kernels::Isa;
+use rayon::prelude::*;
+use simd::Simd;
+use std::cell::RefCell;
+use strips::Strips;
+use tile::Left;
+
+/// A left operand prepared for many products.
+#[derive(Clone, Debug)]
+pub struct PackedLeft(Strips);
+
+/// A right operand prepared for many products.
+#[derive(Clone, Debug)]
+pub struct PackedRight(Strips);
+
+impl PackedLeft {
+    /// Copies `view` into the order this processor's tiles read.
+    pub fn new(view: View) -> PackedLeft {
+        PackedLeft(with_simd(PackRows(view)))
+    }
+}
+
+impl PackedRight {
+    /// Copies `view` into the order this processor's tiles read.
+    pub fn new(view: View) -> PackedRight {
+        PackedRight(with_simd(PackCols { view, memory: Strips::default() }))
+    }
+}
+
+/// An operand: a matrix where it lies, or a prepared one.
+#[derive(Clone, Copy, Debug)]
+pub enum Operand<'a, P> {
+    /// Read where it lies, or packed on the fly.
+    View(View<'a>),
+    /// Packed before.
+    Packed(&'a P),
+}
+
+impl<'a, P> From<View<'a>> for Operand<'a, P> {
+    fn from(view: View<'a>) -> Self {
+        Operand::View(view)
+    }
+}
+
+impl<'a> From<&'a PackedLeft> for Operand<'a, PackedLeft> {
+    fn from(packed: &'a PackedLeft) -> Self {
+        Operand::Packed(packed)
+    }
+}
+
+impl<'a> From<&'a PackedRight> for Operand<'a, PackedRight> {
+    fn from(packed: &'a PackedRight) -> Self {
+        Operand::Packed(packed)
+    }
+}
+
+/// The definition of a matrix product, without its epilogue.
+pub fn multiply_plainly(left: View, right: View, out: &mut Rows) {
+    for (r, row) in out.rows.iter_mut().enumerate() {
+        for (c, x) in row.iter_mut().enumerate() {
+            *x = (0..left.cols).fold(0.0, |sum, k| left.at(r, k).mul_add(right.at(k, c), sum));
+        }
+    }
+}
+
+/// Writes `left * right`, finished by `epilogue`, into `out`; uses the current rayon pool.
+pub fn multiply<'a>(
+    left: impl Into<Operand<'a, PackedLeft>>,
+    right: impl Into<Operand<'a, PackedRight>>,
+    out: Rows,
+    epilogue: &Epilogue,
+) {
+    let left = match left.into() {
+        Operand::View(view) => Left::View(view),
+        Operand::Packed(PackedLeft(strips)) => Left::Strips(strips),
+    };
+    match right.into() {
+        Operand::Packed(PackedRight(right)) => divide(left, right, out, epilogue),
+        Operand::View(right) => with_packed(right, |right| divide(left, right, out, epilogue)),
+    }
+}
+
+/// One product among many: its operands and where it goes.
+#[derive(Debug)]
+pub struct Product<'a> {
+    /// The left operand.
+    pub left: View<'a>,
+    /// The right operand.
+    pub right: View<'a>,
+    /// The output.
+    pub out: Rows<'a>,
+}
+
+/// Writes many products, each finished by `epilogue`: the heads of an attention.
+///
+/// Products run side by side when there are enough of them, otherwise one after another on all
+/// threads.
+pub fn multiply_each(mut products: Vec<Product>, epilogue: &Epilogue) {
+    let one = |p: &mut Product| {
+        with_packed(p.right, |right| {
+            let out = std::mem::take(&mut p.out);
+            with_simd(Run { left: Left::View(p.left), right, epilogue, part: Part::all(out) });
+        });
+    };
+    let work: usize = products.iter().map(|p| p.left.rows * p.left.cols * p.right.cols).sum();
+    let n_threads = rayon::current_num_threads();
+    if n_threads == 1 || work < 2 * PART_WORK_MIN {
+        products.iter_mut().for_each(one);
+    } else if products.len() >= 2 * n_threads || products.len().is_multiple_of(n_threads) {
+        let together = products.len().div_ceil(4 * n_threads);
+        products.par_chunks_mut(together).for_each(|some| some.iter_mut().for_each(one));
+    } else {
+        for p in products {
+            multiply(p.left, p.right, p.out, epilogue);
+        }
+    }
+}
+
+/// Multiply-adds worth handing to another thread: about 30 microseconds of one core.
+const PART_WORK_MIN: usize = 1 << 21;
+
+/// Parts per thread, so that a thread slowed by other programs is helped out by the rest.
+const PARTS_PER_THREAD: usize = 4;
+
+/// Cuts the output into parts and runs them on all threads.
+fn divide(left: Left, right: &Strips, out: Rows, epilogue: &Epilogue) {
+    assert_eq!(left.depth(), right.depth, "both operands have the same depth");
+    assert_eq!(left.n_rows(), out.n_rows(), "the output has the left operand's rows");
+    assert!(out.n_rows() == 0 || out.n_cols() == right.lines, "and the right operand's columns");
+    if let Some(residual) = epilogue.residual {
+        assert_eq!((residual.rows, residual.cols), (out.n_rows(), right.lines), "residual's shape");
+    }
+    let n_threads = rayon::current_num_threads();
+    let work = out.n_rows() * right.depth * right.lines;
+    let n_parts = (work / PART_WORK_MIN).min(n_threads * PARTS_PER_THREAD);
+    if n_threads == 1 || n_parts < 2 {
+        return with_simd(Run { left, right, epilogue, part: Part::all(out) });
+    }
+    let parts = Part::all(out).cut(right, n_parts, n_threads);
+    parts
+        .into_par_iter()
+        .with_max_len(1)
+        .for_each(|part| with_simd(Run { left, right, epilogue, part }));
+}
+
+/// A rectangle of the output and where it lies.
+struct Part<'a> {
+    out: Rows<'a>,
+    row: usize,
+    /// The strip its first column is in; parts begin at strips.
+    strip: usize,
+}
+
+impl<'a> Part<'a> {
+    fn all(out: Rows<'a>) -> Part<'a> {
+        Part { out, row: 0, strip: 0 }
+    }
+
+    /// About `n_parts` parts: along the axis that divides evenly among the threads, along the
+    /// columns when both do, since the right operand is then read by one thread only.
+    fn cut(self, right: &Strips, n_parts: usize, n_threads: usize) -> Vec<Part<'a>> {
+        let n_strips = right.n_strips();
+        let n_tiles = self.out.n_rows().div_ceil(TILE_ROWS);
+        let uneven = |n: usize| n.div_ceil(n_threads) * n_threads * 1000 / n;
+        if uneven(n_strips) <= uneven(n_tiles) {
+            let share = n_strips.div_ceil(n_parts.min(n_strips));
+            self.cut_cols(right, share)
+        } else {
+            let share = n_tiles.div_ceil(n_parts.min(n_tiles));
+            self.cut_rows(share * TILE_ROWS)
+        }
+    }
+
+    fn cut_cols(mut self, right: &Strips, share: usize) -> Vec<Part<'a>> {
+        let mut parts = Vec::new();
+        for strip in (0..right.n_strips()).step_by(share) {
+            let n_cols = (share * right.width).min(self.out.n_cols());
+            parts.push(Part { out: self.out.take_cols(n_cols), row: self.row, strip });
+        }
+        parts
+    }
+
+    fn cut_rows(mut self, share: usize) -> Vec<Part<'a>> {
+        let mut parts = Vec::new();
+        for row in (0..self.out.n_rows()).step_by(share) {
+            let n_rows = share.min(self.out.n_rows());
+            parts.push(Part { out: self.out.take_rows(n_rows), row, strip: self.strip });
+        }
+        parts
+    }
+}
+
+/// Rows are cut at multiples of this, a multiple of every tile's height.
+const TILE_ROWS: usize = 8;
+
+/// Packs the columns of `view` into this thread's memory for the length of `f`.
+fn with_packed<R>(view: View, f: impl FnOnce(&Strips) -> R) -> R {
+    thread_local! {
+        static MEMORY: RefCell<Strips> = RefCell::default();
+    }
+    // Taken out, not borrowed: while `f` waits for other threads, this one may run another product.
+    let memory = MEMORY.with(RefCell::take);
+    let strips = with_simd(PackCols { view, memory });
+    let result = f(&strips);
+    MEMORY.with(|cell| cell.replace(strips));
+    result
+}
+
+/// Work that is compiled once per instruction set.
+trait Task {
+    type Output;
+    fn run<S: Simd>(self, simd: S) -> Self::Output;
+}
+
+struct PackRows<'a>(View<'a>);
+
+impl Task for PackRows<'_> {
+    type Output = Strips;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) -> Strips {
+        Strips::of_rows::<S>(self.0)
+    }
+}
+
+struct PackCols<'a> {
+    view: View<'a>,
+    memory: Strips,
+}
+
+impl Task for PackCols<'_> {
+    type Output = Strips;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) -> Strips {
+        self.memory.refilled_with_cols::<S>(self.view)
+    }
+}
+
+/// One part of a product, on one thread.
+struct Run<'a> {
+    left: Left<'a>,
+    right: &'a Strips,
+    epilogue: &'a Epilogue<'a>,
+    part: Part<'a>,
+}
+
+impl Task for Run<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Run { left, right, epilogue, part: Part { mut out, row, strip: first } } = self;
+        let mut strip = first;
+        while out.n_cols() > 0 {
+            let mut rows = tile::take_strip(&mut out, right, strip).rows;
+            if right.depth == 0 {
+                rows.iter_mut().for_each(|row| row.fill(0.0));
+            }
+            tile::strip(simd, left, right, strip, row, &mut rows);
+            epilogue.apply(&mut rows, row, strip * right.width);
+            strip += 1;
+        }
+    }
+}
+
+/// Runs `task` with the best instructions this processor has.
+fn with_simd<T: Task>(task: T) -> T::Output {
+    with_isa(Isa::best(), task)
+}
+
+fn with_isa<T: Task>(isa: Isa, task: T) -> T::Output {
+    assert!(isa <= Isa::best(), "this processor lacks {isa:?}");
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+        fn avx512<T: Task>(task: T) -> T::Output {
+            // SAFETY: this function has the same requirement.
+            task.run(unsafe { simd::Avx512::new() })
+        }
+
+        #[target_feature(enable = "avx2,fma,f16c")]
+        fn avx2<T: Task>(task: T) -> T::Output {
+            // SAFETY: this function has the same requirement.
+            task.run(unsafe { simd::Avx2::new() })
+        }
+
+        match isa {
+            // SAFETY: the assertion above: all these features were detected.
+            Isa::Avx512 => return unsafe { avx512(task) },
+            // SAFETY: the assertion above: all these features were detected.
+            Isa::Avx2 => return unsafe { avx2(task) },
+            Isa::Baseline => {}
+        }
+    }
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    // SAFETY: NEON is part of the aarch64 baseline.
+    let baseline = unsafe { simd::Neon::new() };
+    #[cfg(not(all(target_arch = "aarch64", not(miri))))]
+    let baseline = simd::Portable;
+    task.run(baseline)
+}
+
+#[cfg(test)]
+mod tests;

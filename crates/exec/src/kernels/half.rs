@@ -1,0 +1,170 @@
+//! Emulated fp16: f32 buffers that hold only numbers fp16 can represent.
+//!
+//! The definition is integer arithmetic on the bits of one number, without branches. LLVM turns it
+//! into vector code as fast as memory delivers, so no conversion instruction is used and every
+//! machine gives the same bits, NaN included.
+
+/// How the result of an op is stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rounding {
+    /// As the f32 it is.
+    #[default]
+    F32,
+    /// Rounded to the nearest fp16.
+    Fp16,
+    /// As the Neural Engine does: fp16, and products of matrices become infinite from
+    /// [`PRODUCT_LIMIT`].
+    Ane,
+}
+
+/// Where outputs of matrix products and convolutions on the Neural Engine become infinite.
+pub const PRODUCT_LIMIT: f32 = 32_768.0;
+
+impl Rounding {
+    /// Stores the results of an op that is no matrix product.
+    pub fn store(self, x: &mut [f32]) {
+        match self {
+            Rounding::F32 => {}
+            Rounding::Fp16 | Rounding::Ane => round(x),
+        }
+    }
+
+    /// Stores the results of a matrix product or convolution.
+    pub fn store_product(self, x: &mut [f32]) {
+        match self {
+            Rounding::F32 => {}
+            Rounding::Fp16 => round(x),
+            Rounding::Ane => round_and_limit(x),
+        }
+    }
+}
+
+/// The fp16 nearest to `x`, ties to even, from 65,520 on infinite; NaN keeps its sign and the top
+/// ten bits of its payload.
+#[inline(always)]
+pub fn nearest_fp16(x: f32) -> f32 {
+    const DROPPED: u32 = (1 << 13) - 1;
+    const INFINITY: u32 = 0x7f80_0000;
+    let sign = x.to_bits() & 0x8000_0000;
+    let bits = x.to_bits() & 0x7fff_ffff;
+    // Half of the last kept bit, less one where that bit is even: ties go to even.
+    let normal = bits.wrapping_add(DROPPED / 2 + ((bits >> 13) & 1)) & !DROPPED;
+    let normal = if normal >= 65_536f32.to_bits() { INFINITY } else { normal };
+    // Below 2^-14 fp16 counts in units of 2^-24, as f32 does between a half and one.
+    let subnormal = ((f32::from_bits(bits) + 0.5) - 0.5).to_bits();
+    let nan = (bits & !DROPPED) | 0x0040_0000;
+    let finite = if bits < 0x3880_0000 { subnormal } else { normal };
+    f32::from_bits(sign | if bits > INFINITY { nan } else { finite })
+}
+
+/// [`nearest_fp16`], and infinite from [`PRODUCT_LIMIT`].
+///
+/// The limit is applied to the rounded number: 32,760 and above are stored as infinity, since the
+/// last fp16 below the limit is 32,752.
+#[inline(always)]
+pub fn nearest_fp16_limited(x: f32) -> f32 {
+    let y = nearest_fp16(x);
+    if y.abs() >= PRODUCT_LIMIT { f32::INFINITY.copysign(y) } else { y }
+}
+
+#[inline(always)]
+pub(super) fn round_each(x: &mut [f32]) {
+    x.iter_mut().for_each(|x| *x = nearest_fp16(*x));
+}
+
+#[inline(always)]
+pub(super) fn round_and_limit_each(x: &mut [f32]) {
+    x.iter_mut().for_each(|x| *x = nearest_fp16_limited(*x));
+}
+
+per_isa! {
+    /// [`nearest_fp16`] of every number, in place.
+    pub fn round(x: &mut [f32]) = round_each
+}
+
+per_isa! {
+    /// [`nearest_fp16_limited`] of every number, in place.
+    pub fn round_and_limit(x: &mut [f32]) = round_and_limit_each
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The value of an fp16 from its fields, the textbook way.
+    fn value(code: u16) -> f64 {
+        let (exponent, fraction) = ((code >> 10) & 31, (code & 1023) as f64);
+        let size = match exponent {
+            0 => fraction * 2f64.powi(-24),
+            31 => f64::INFINITY,
+            e => (1.0 + fraction / 1024.0) * 2f64.powi(e as i32 - 15),
+        };
+        if code >> 15 == 1 { -size } else { size }
+    }
+
+    fn check(x: f32, expected: f64) {
+        let mut fast = [x; 40];
+        round(&mut fast);
+        let slow = nearest_fp16(x);
+        assert_eq!(slow.to_bits(), (expected as f32).to_bits(), "{x:e} -> {slow:e}");
+        assert!(fast.iter().all(|y| y.to_bits() == slow.to_bits()), "{x:e}");
+    }
+
+    #[test]
+    fn every_fp16_is_kept_and_every_midpoint_goes_to_even() {
+        for code in (0..0x7c00u16).step_by(if cfg!(miri) { 511 } else { 1 }) {
+            let (low, high) = (value(code), value(code + 1));
+            // The next number after the largest finite one would be 65,536; it is stored as infinity.
+            let middle = (low + if high.is_finite() { high } else { 65_536.0 }) / 2.0;
+            let even = if code % 2 == 0 { low } else { high };
+            for sign in [1.0, -1.0] {
+                let middle = (sign * middle) as f32;
+                check((sign * low) as f32, sign * low);
+                check(middle, sign * even);
+                check(f32::from_bits(middle.to_bits() - 1), sign * low);
+                check(f32::from_bits(middle.to_bits() + 1), sign * high);
+            }
+        }
+    }
+
+    #[test]
+    fn ends_of_the_range() {
+        check(f32::INFINITY, f64::INFINITY);
+        check(f32::NEG_INFINITY, f64::NEG_INFINITY);
+        check(f32::MAX, f64::INFINITY);
+        check(f32::MIN_POSITIVE, 0.0);
+        check(-0.0, -0.0);
+        for bits in [0x7f80_0001, 0x7fff_ffff, 0xffc0_2000, 0xffff_ffffu32] {
+            let y = nearest_fp16(f32::from_bits(bits));
+            assert!(y.is_nan() && y.to_bits() == (bits & 0xffff_e000) | 0x0040_0000);
+        }
+    }
+
+    #[test]
+    fn products_end_at_the_limit() {
+        let mut x = [32_752.0, 32_759.9, 32_760.0, -32_768.0, -1.0, f32::NAN];
+        round_and_limit(&mut x);
+        assert_eq!(x[..5], [32_752.0, 32_752.0, f32::INFINITY, f32::NEG_INFINITY, -1.0]);
+        assert!(x[5].is_nan());
+    }
+
+    #[test]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    fn agrees_with_the_processor() {
+        use std::arch::x86_64::*;
+
+        #[target_feature(enable = "f16c")]
+        fn convert(x: f32) -> f32 {
+            _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtps_ph::<0>(_mm_set_ss(x))))
+        }
+
+        if is_x86_feature_detected!("f16c") {
+            for bits in (0..u32::MAX).step_by(2_003) {
+                let x = f32::from_bits(bits);
+                // SAFETY: the feature was detected above.
+                let expected = unsafe { convert(x) };
+                assert_eq!(nearest_fp16(x).to_bits(), expected.to_bits(), "{bits:#x}");
+            }
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! What an op computes: plain kernels on slices, fast beside plain, and the same in emulated fp16.
+//!
+//! This crate knows no chip and no file. Every result is the same on every machine and for every
+//! number of threads, so two runs are compared bit for bit.
+#![deny(unsafe_op_in_unsafe_fn)]
+#![warn(missing_docs)]
+
+pub mod kernels;
