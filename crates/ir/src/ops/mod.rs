@@ -1,0 +1,67 @@
+//! The ops, one declaration each, grouped by kind. Names, operands and defaults are Core ML's
+//! (checked against `coremltools` 9.0's op definitions).
+//!
+//! To add an op: declare it in one of these files with its [`OpDef`](crate::OpDef), list it in
+//! `op_enum!` below, give it a kernel in `russet-exec`, and a case in `cases/ops`.
+
+mod conv;
+mod elementwise;
+mod movement;
+mod reduce;
+mod structure;
+
+pub use conv::*;
+pub use elementwise::*;
+pub use movement::*;
+pub use reduce::*;
+pub use structure::*;
+
+crate::op_enum! {
+    // structure
+    Const, Identity, Cond,
+    // elementwise
+    Add, Sub, Mul, RealDiv, Maximum, Minimum, Pow,
+    Equal, NotEqual, Greater, GreaterEqual, Less, LessEqual, LogicalNot, LogicalAnd,
+    Abs, Clip, Erf, Exp, Gelu, Log, Relu, Rsqrt, Sigmoid, Silu, Sqrt, Square, Tanh,
+    Cast, Select,
+    // matrix products
+    Conv, Linear, Matmul,
+    // norms and reductions
+    LayerNorm, ReduceL2Norm, ReduceMax, ReduceMean, ReduceMin, ReduceSum, Softmax,
+    // data movement
+    Concat, ExpandDims, Gather, Reshape, Shape, SliceByIndex, SliceBySize, Split, Squeeze,
+    Transpose,
+}
+
+impl Op {
+    /// Every value the op reads, in declaration order; one read twice is there twice.
+    pub fn operands(&self) -> Vec<crate::Value> {
+        let mut all = Vec::new();
+        for (_, arg) in self.args(crate::Opset::Ios26) {
+            match arg {
+                crate::Arg::Value(v) => all.push(v),
+                crate::Arg::Values(vs) => all.extend(vs),
+                crate::Arg::Attr(_) => {}
+            }
+        }
+        all
+    }
+
+    /// Is it a constant?
+    pub fn is_const(&self) -> bool {
+        matches!(self, Op::Const(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn declared_names_are_distinct() {
+        let mut names: Vec<_> = Op::DECLARED.iter().map(|(n, _)| n).collect();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), Op::DECLARED.len());
+    }
+}

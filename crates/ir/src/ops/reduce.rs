@@ -1,0 +1,128 @@
+//! Norms, softmax and reductions.
+
+use crate::infer::{Outputs, TypeError, Types};
+use crate::{Dim, OpDef, TensorType, Value, Work, op};
+
+op! {
+    /// Exponentials along `axis`, scaled to sum to one.
+    "softmax" since Ios15 => Softmax { x: Value; axis: i32 = -1 }
+}
+
+impl OpDef for Softmax {
+    fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
+        let x = types.float(self.x)?;
+        types.axis(self.x, self.axis)?;
+        Ok(x.clone().into())
+    }
+
+    fn work(&self, types: &Types<'_>) -> Work {
+        let n = types.n_elements(self.x);
+        Work { exps: n, flops: 3 * n, ..Work::default() }
+    }
+}
+
+op! {
+    /// `x` shifted to mean 0 and scaled to variance 1 over `axes` (all when absent), then
+    /// `* gamma + beta`, which have the shape of those axes.
+    "layer_norm" since Ios15 => LayerNorm {
+        x: Value;
+        axes: Option<Vec<i32>>;
+        gamma: Option<Value>;
+        beta: Option<Value>;
+        epsilon: f32 = 1e-5;
+    }
+}
+
+impl OpDef for LayerNorm {
+    fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
+        let x = types.float(self.x)?;
+        let axes = reduced(types, self.x, self.axes.as_deref())?;
+        let over: Vec<Dim> = axes.iter().map(|&a| x.shape[a].clone()).collect();
+        for at in [self.gamma, self.beta].into_iter().flatten() {
+            let t = types.float(at)?;
+            if t.rank() != over.len() {
+                let (found, expected) = (t.rank(), "the number of axes");
+                return Err(TypeError::Rank { at, found, expected });
+            }
+            for (axis, (found, expected)) in t.shape.iter().zip(&over).enumerate() {
+                if found != expected {
+                    let (found, expected) = (found.clone(), expected.clone());
+                    return Err(TypeError::Extent { at, axis, found, expected });
+                }
+            }
+        }
+        Ok(x.clone().into())
+    }
+
+    fn work(&self, types: &Types<'_>) -> Work {
+        let n = types.n_elements(self.x);
+        Work { flops: 6 * n, ..Work::default() }
+    }
+}
+
+op! {
+    /// The sum over `axes` (all when absent).
+    "reduce_sum" since Ios15 => ReduceSum {
+        x: Value; axes: Option<Vec<i32>>; keep_dims: bool = false
+    }
+}
+op! {
+    /// The mean over `axes` (all when absent).
+    "reduce_mean" since Ios15 => ReduceMean {
+        x: Value; axes: Option<Vec<i32>>; keep_dims: bool = false
+    }
+}
+op! {
+    /// The largest over `axes` (all when absent).
+    "reduce_max" since Ios15 => ReduceMax {
+        x: Value; axes: Option<Vec<i32>>; keep_dims: bool = false
+    }
+}
+op! {
+    /// The smallest over `axes` (all when absent).
+    "reduce_min" since Ios15 => ReduceMin {
+        x: Value; axes: Option<Vec<i32>>; keep_dims: bool = false
+    }
+}
+op! {
+    /// The square root of the sum of squares over `axes` (all when absent).
+    "reduce_l2_norm" since Ios15 => ReduceL2Norm {
+        x: Value; axes: Option<Vec<i32>>; keep_dims: bool = false
+    }
+}
+
+/// The reduced axes, sorted; all of them when none are named.
+pub(super) fn reduced(
+    types: &Types<'_>,
+    x: Value,
+    axes: Option<&[i32]>,
+) -> Result<Vec<usize>, TypeError> {
+    match axes {
+        Some(axes) => types.axes(x, axes),
+        None => Ok((0..types.tensor(x)?.rank()).collect()),
+    }
+}
+
+macro_rules! reduction {
+    ($($op:ident: $flops:literal),*) => {$(
+        impl OpDef for $op {
+            fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
+                let x = types.number(self.x)?;
+                let axes = reduced(types, self.x, self.axes.as_deref())?;
+                let kept = |(i, d): (usize, &Dim)| match (axes.contains(&i), self.keep_dims) {
+                    (false, _) => Some(d.clone()),
+                    (true, true) => Some(Dim::Fixed(1)),
+                    (true, false) => None,
+                };
+                let shape = x.shape.iter().enumerate().filter_map(kept).collect();
+                Ok(TensorType { dtype: x.dtype, shape }.into())
+            }
+
+            fn work(&self, types: &Types<'_>) -> Work {
+                Work { flops: $flops * types.n_elements(self.x), ..Work::default() }
+            }
+        }
+    )*};
+}
+
+reduction!(ReduceSum: 1, ReduceMean: 1, ReduceMax: 1, ReduceMin: 1, ReduceL2Norm: 2);

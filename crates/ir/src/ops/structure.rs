@@ -1,0 +1,68 @@
+//! Ops that carry or choose values: constants, identity, conditionals, unknown ops.
+
+use crate::infer::{Known, Outputs, TypeError, Types};
+use crate::{Arg, OpDef, Tensor, Type, Value, op};
+
+op! {
+    /// A tensor known when the program is written.
+    "const" since Ios15 => Const { val: Tensor }
+}
+
+impl OpDef for Const {
+    fn infer(&self, _types: &Types<'_>) -> Result<Outputs, TypeError> {
+        let known = Known::Tensor(self.val.clone());
+        Ok(Outputs(vec![(self.val.ty().into(), Some(known))]))
+    }
+}
+
+op! {
+    /// `x` under another name.
+    "identity" since Ios15 => Identity { x: Value }
+}
+
+impl OpDef for Identity {
+    fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
+        Ok(Outputs(vec![(types.ty(self.x).clone(), None)]))
+    }
+}
+
+op! {
+    /// The outputs of the first block when `pred` holds, else those of the second.
+    "cond" since Ios15 => Cond { pred: Value }
+}
+
+impl OpDef for Cond {
+    fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
+        types.bool(self.pred)?;
+        let (Some(yes), Some(no)) = (types.block(0), types.block(1)) else {
+            return Err(TypeError::param("`cond` has two blocks"));
+        };
+        if yes.len() != no.len() || !yes.iter().zip(no).all(|(a, b)| a.agrees(b)) {
+            return Err(TypeError::param("the two blocks of `cond` return different types"));
+        }
+        Ok(Outputs(yes.iter().map(|t| (t.clone(), None)).collect()))
+    }
+}
+
+/// An op this version does not know: its name, its operands and the types it was stated to have.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Opaque {
+    pub name: String,
+    /// Every operand by name; parameters are values too.
+    pub operands: Vec<(String, Vec<Value>)>,
+    pub types: Vec<Type>,
+}
+
+impl Opaque {
+    pub(crate) fn args(&self) -> Vec<(&str, Arg)> {
+        self.operands.iter().map(|(name, v)| (name.as_str(), Arg::Values(v.clone()))).collect()
+    }
+
+    pub(crate) fn map_values(&mut self, f: &mut dyn FnMut(Value) -> Value) {
+        self.operands.iter_mut().flat_map(|(_, v)| v).for_each(|v| *v = f(*v));
+    }
+
+    pub(crate) fn outputs(&self) -> Outputs {
+        Outputs(self.types.iter().map(|t| (t.clone(), None)).collect())
+    }
+}

@@ -1,0 +1,407 @@
+//! Constant tensors: bytes somewhere, or a recipe over them that runs only when they are needed.
+//!
+//! A model's weights stay where they are (usually a mapped file) while the graph is rewritten.
+//! Narrowing them to fp16 or scaling them is recorded as a [`Step`] and happens while the package
+//! is written, a piece at a time, so that peak memory does not grow with the model.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
+use half::{bf16, f16};
+
+use crate::{DType, TensorType};
+
+/// A constant: element type, fixed shape, contents.
+#[derive(Clone)]
+pub struct Tensor {
+    pub dtype: DType,
+    pub shape: Vec<u64>,
+    data: Data,
+}
+
+#[derive(Clone)]
+enum Data {
+    /// Little-endian elements, packed; the length is exactly that of the type.
+    Bytes(Bytes),
+    Strings(Arc<[String]>),
+    /// `step` applied to the elements `start..start + n` of `from`.
+    Derived {
+        from: Arc<Tensor>,
+        start: u64,
+        step: Step,
+    },
+}
+
+/// One elementwise change to a constant, applied when its bytes are asked for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Step {
+    /// To the tensor's own dtype, rounding half to even.
+    Cast,
+    /// Multiplied in f32.
+    Scale(f32),
+}
+
+/// Contents that do not fit the stated type.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{dtype}{shape:?} needs {needed} bytes, there are {found}")]
+pub struct SizeError {
+    pub dtype: DType,
+    pub shape: Vec<u64>,
+    /// `u64::MAX` when the size itself overflows.
+    pub needed: u64,
+    pub found: u64,
+}
+
+/// Elements converted at once while a derived tensor is read.
+const CHUNK: u64 = 1 << 16;
+
+impl Tensor {
+    /// Little-endian packed elements of the stated type. Not for strings.
+    pub fn new(dtype: DType, shape: Vec<u64>, bytes: Bytes) -> Result<Tensor, SizeError> {
+        let n = shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d));
+        let needed = n.and_then(|n| dtype.bytes(n)).unwrap_or(u64::MAX);
+        if needed != bytes.len() as u64 || dtype == DType::String {
+            return Err(SizeError { dtype, shape, needed, found: bytes.len() as u64 });
+        }
+        Ok(Tensor { dtype, shape, data: Data::Bytes(bytes) })
+    }
+
+    pub fn strings(shape: Vec<u64>, strings: Vec<String>) -> Result<Tensor, SizeError> {
+        let needed = shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d)).unwrap_or(u64::MAX);
+        if needed != strings.len() as u64 {
+            let found = strings.len() as u64;
+            return Err(SizeError { dtype: DType::String, shape, needed, found });
+        }
+        Ok(Tensor { dtype: DType::String, shape, data: Data::Strings(strings.into()) })
+    }
+
+    /// # Panics
+    /// When `values` are not as many as `shape` says: the caller made both.
+    pub fn f32(shape: Vec<u64>, values: &[f32]) -> Tensor {
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        Tensor::new(DType::F32, shape, bytes.into()).expect("as many values as the shape has")
+    }
+
+    /// # Panics
+    /// When `values` are not as many as `shape` says: the caller made both.
+    pub fn i32(shape: Vec<u64>, values: &[i32]) -> Tensor {
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        Tensor::new(DType::I32, shape, bytes.into()).expect("as many values as the shape has")
+    }
+
+    pub fn bool(value: bool) -> Tensor {
+        Tensor::new(DType::Bool, vec![], vec![u8::from(value)].into()).expect("one byte")
+    }
+
+    pub fn string(value: &str) -> Tensor {
+        Tensor::strings(vec![], vec![value.to_owned()]).expect("one string")
+    }
+
+    pub fn ty(&self) -> TensorType {
+        TensorType::new(self.dtype, self.shape.iter().copied())
+    }
+
+    pub fn n_elements(&self) -> u64 {
+        self.shape.iter().product()
+    }
+
+    /// Bytes of the elements as this tensor's own dtype, packed.
+    pub fn n_bytes(&self) -> u64 {
+        self.dtype.bytes(self.n_elements()).expect("checked when made")
+    }
+
+    pub fn as_strings(&self) -> Option<&[String]> {
+        match &self.data {
+            Data::Strings(s) => Some(s),
+            _ => None,
+        }
+    }
+
+    /// The same elements under another shape.
+    ///
+    /// # Panics
+    /// When the element counts differ.
+    pub fn reshaped(&self, shape: Vec<u64>) -> Tensor {
+        let n: u64 = shape.iter().product();
+        assert_eq!(n, self.n_elements(), "a reshape keeps the number of elements");
+        Tensor { dtype: self.dtype, shape, data: self.data.clone() }
+    }
+
+    /// The same values as `dtype` (floats only), converted when they are read.
+    ///
+    /// # Panics
+    /// When either type is not a float: integers are not silently rounded.
+    pub fn cast(&self, dtype: DType) -> Tensor {
+        assert!(self.dtype.is_float() && dtype.is_float(), "cast is for floats");
+        if dtype == self.dtype {
+            return self.clone();
+        }
+        self.derived(dtype, Step::Cast)
+    }
+
+    /// Every element times `factor`, computed in f32 when it is read.
+    ///
+    /// # Panics
+    /// When the elements are not floats.
+    pub fn scaled(&self, factor: f32) -> Tensor {
+        assert!(self.dtype.is_float(), "scale is for floats");
+        self.derived(self.dtype, Step::Scale(factor))
+    }
+
+    fn derived(&self, dtype: DType, step: Step) -> Tensor {
+        let from = Arc::new(self.clone());
+        Tensor { dtype, shape: self.shape.clone(), data: Data::Derived { from, start: 0, step } }
+    }
+
+    /// Rows `start..start + n` of the first axis. Sub-byte rows must begin on a byte.
+    ///
+    /// # Panics
+    /// When the rows are not all there, or begin inside a byte.
+    pub fn rows(&self, start: u64, n: u64) -> Tensor {
+        assert!(start + n <= self.shape[0], "rows {start}..{} of {}", start + n, self.shape[0]);
+        let row: u64 = self.shape[1..].iter().product();
+        let mut shape = self.shape.clone();
+        shape[0] = n;
+        let data = match &self.data {
+            Data::Bytes(b) => {
+                let first_bit = start * row * self.dtype.bits();
+                assert!(first_bit.is_multiple_of(8), "a row begins inside a byte");
+                let first = (first_bit / 8) as usize;
+                let len = self.dtype.bytes(n * row).expect("smaller than the whole") as usize;
+                Data::Bytes(b.slice(first..first + len))
+            }
+            Data::Strings(s) => {
+                Data::Strings(s[(start * row) as usize..((start + n) * row) as usize].into())
+            }
+            Data::Derived { from, start: s, step } => {
+                Data::Derived { from: from.clone(), start: s + start * row, step: *step }
+            }
+        };
+        Tensor { dtype: self.dtype, shape, data }
+    }
+
+    /// All bytes, little endian and packed. Cheap when nothing is to be computed.
+    pub fn to_bytes(&self) -> Bytes {
+        if let Data::Bytes(b) = &self.data {
+            return b.clone();
+        }
+        let mut all = Vec::with_capacity(self.n_bytes() as usize);
+        let done: Result<(), std::convert::Infallible> = self.read(&mut |piece| {
+            all.extend_from_slice(piece);
+            Ok(())
+        });
+        let Ok(()) = done;
+        all.into()
+    }
+
+    /// Hands all bytes to `sink`, piece by piece, without holding them at once.
+    pub fn read<E>(&self, sink: &mut dyn FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
+        if let Data::Bytes(b) = &self.data {
+            return sink(b);
+        }
+        let n = self.n_elements();
+        let mut floats = Vec::new();
+        let mut bytes = Vec::new();
+        let mut at = 0;
+        while at < n {
+            let len = CHUNK.min(n - at);
+            floats.clear();
+            self.floats(at, len, &mut floats);
+            bytes.clear();
+            encode(self.dtype, &floats, &mut bytes);
+            sink(&bytes)?;
+            at += len;
+        }
+        Ok(())
+    }
+
+    /// All elements as f32, whatever their type; integers beyond 2^24 lose digits. Not for strings.
+    pub fn to_f32(&self) -> Vec<f32> {
+        let mut out = Vec::with_capacity(self.n_elements() as usize);
+        self.floats(0, self.n_elements(), &mut out);
+        out
+    }
+
+    /// Appends elements `start..start + n` to `out`.
+    fn floats(&self, start: u64, n: u64, out: &mut Vec<f32>) {
+        match &self.data {
+            Data::Bytes(b) => decode(self.dtype, b, start, n, out),
+            Data::Strings(_) => unreachable!("strings are not numbers"),
+            Data::Derived { from, start: s, step } => {
+                let first = out.len();
+                from.floats(s + start, n, out);
+                let new = &mut out[first..];
+                if let Step::Scale(k) = step {
+                    new.iter_mut().for_each(|v| *v *= k);
+                }
+                round(self.dtype, new);
+            }
+        }
+    }
+
+    /// All elements as integers: of an integer or `bool` tensor only.
+    pub fn to_i64(&self) -> Option<Vec<i64>> {
+        let Data::Bytes(b) = &self.data else { return None };
+        if self.dtype.is_float() {
+            return None;
+        }
+        Some((0..self.n_elements()).map(|i| integer(self.dtype, b, i)).collect())
+    }
+
+    /// The only element as f32.
+    pub fn item_f32(&self) -> Option<f32> {
+        let number = self.n_elements() == 1 && self.dtype != DType::String;
+        number.then(|| self.to_f32()[0])
+    }
+}
+
+/// Rounds values to those `dtype` can hold, so that a chain of steps equals one after the other.
+fn round(dtype: DType, values: &mut [f32]) {
+    match dtype {
+        DType::F16 => values.iter_mut().for_each(|v| *v = f16::from_f32(*v).to_f32()),
+        DType::BF16 => values.iter_mut().for_each(|v| *v = bf16::from_f32(*v).to_f32()),
+        _ => {}
+    }
+}
+
+fn encode(dtype: DType, values: &[f32], out: &mut Vec<u8>) {
+    match dtype {
+        DType::F32 => out.extend(values.iter().flat_map(|v| v.to_le_bytes())),
+        DType::F64 => out.extend(values.iter().flat_map(|v| f64::from(*v).to_le_bytes())),
+        DType::F16 => {
+            let mut halves = vec![f16::ZERO; values.len()];
+            halves.convert_from_f32_slice(values);
+            out.extend(halves.iter().flat_map(|v| v.to_le_bytes()));
+        }
+        DType::BF16 => {
+            out.extend(values.iter().flat_map(|v| bf16::from_f32(*v).to_bits().to_le_bytes()));
+        }
+        _ => unreachable!("only floats are derived"),
+    }
+}
+
+fn decode(dtype: DType, bytes: &[u8], start: u64, n: u64, out: &mut Vec<f32>) {
+    let (start, n) = (start as usize, n as usize);
+    let words = |width: usize| bytes[start * width..(start + n) * width].chunks_exact(width);
+    let two = |c: &[u8]| u16::from_le_bytes([c[0], c[1]]);
+    match dtype {
+        DType::F32 => {
+            out.extend(words(4).map(|c| f32::from_le_bytes([c[0], c[1], c[2], c[3]])));
+        }
+        DType::F64 => out.extend(
+            words(8).map(|c| f64::from_le_bytes(c.try_into().expect("eight bytes")) as f32),
+        ),
+        DType::F16 => {
+            let bits: Vec<u16> = words(2).map(two).collect();
+            let first = out.len();
+            out.resize(first + n, 0.0);
+            bits.reinterpret_cast::<f16>().convert_to_f32_slice(&mut out[first..]);
+        }
+        DType::BF16 => out.extend(words(2).map(|c| bf16::from_bits(two(c)).to_f32())),
+        DType::F8E4M3 => out.extend(words(1).map(|c| f8(c[0], 4, 3))),
+        DType::F8E5M2 => out.extend(words(1).map(|c| f8(c[0], 5, 2))),
+        _ => out.extend((start..start + n).map(|i| integer(dtype, bytes, i as u64) as f32)),
+    }
+}
+
+/// An 8-bit float (OCP FP8): E5M2 keeps infinities, E4M3 ("fn") has only NaN.
+fn f8(bits: u8, exponent_bits: i32, mantissa_bits: i32) -> f32 {
+    let sign = if bits & 0x80 != 0 { -1.0 } else { 1.0 };
+    let mantissa = i32::from(bits) & ((1 << mantissa_bits) - 1);
+    let exponent = (i32::from(bits) >> mantissa_bits) & ((1 << exponent_bits) - 1);
+    let top = (1 << exponent_bits) - 1;
+    let all_ones = mantissa == (1 << mantissa_bits) - 1;
+    let bias = (1 << (exponent_bits - 1)) - 1;
+    match (exponent, exponent_bits) {
+        (e, 5) if e == top && mantissa == 0 => sign * f32::INFINITY,
+        (e, 5) if e == top => f32::NAN,
+        (e, 4) if e == top && all_ones => f32::NAN,
+        (0, _) => sign * mantissa as f32 * 2f32.powi(1 - bias - mantissa_bits),
+        (e, _) => {
+            let scale = 2f32.powi(e - bias - mantissa_bits);
+            sign * ((1 << mantissa_bits) + mantissa) as f32 * scale
+        }
+    }
+}
+
+/// Element `i` of packed integers: least significant bit first, elements may cross bytes.
+fn integer(dtype: DType, bytes: &[u8], i: u64) -> i64 {
+    let bits = dtype.bits();
+    let (first, shift) = ((i * bits / 8) as usize, i * bits % 8);
+    let n_bytes = (shift + bits).div_ceil(8) as usize;
+    let mut word = [0u8; 16];
+    word[..n_bytes].copy_from_slice(&bytes[first..first + n_bytes]);
+    let raw = (u128::from_le_bytes(word) >> shift) as u64;
+    let unused = 64 - bits;
+    use DType::*;
+    match dtype {
+        I4 | I8 | I16 | I32 | I64 => ((raw << unused) as i64) >> unused,
+        _ => ((raw << unused) >> unused) as i64,
+    }
+}
+
+/// Equal types and equal contents. Derived contents are computed to compare them.
+impl PartialEq for Tensor {
+    fn eq(&self, other: &Tensor) -> bool {
+        self.dtype == other.dtype
+            && self.shape == other.shape
+            && match (&self.data, &other.data) {
+                (Data::Strings(a), Data::Strings(b)) => a == b,
+                (Data::Strings(_), _) | (_, Data::Strings(_)) => false,
+                _ => self.to_bytes() == other.to_bytes(),
+            }
+    }
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tensor({})", self.ty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_applied_in_order_and_by_the_piece() {
+        let n = CHUNK as usize + 5;
+        let values: Vec<f32> = (0..n).map(|i| i as f32 / 7.0).collect();
+        let t = Tensor::f32(vec![n as u64], &values).scaled(0.25).cast(DType::F16);
+        let want: Vec<f32> = values.iter().map(|v| f16::from_f32(v * 0.25).to_f32()).collect();
+        assert_eq!(t.to_f32(), want);
+        assert_eq!(t.to_bytes().len(), 2 * n);
+        let tail = t.rows(CHUNK, 5);
+        assert_eq!(tail.to_f32(), want[CHUNK as usize..]);
+    }
+
+    #[test]
+    fn sub_byte_elements_cross_bytes() {
+        // 3-bit values 0..8, least significant bit first.
+        let mut stream = 0u32;
+        (0..8).for_each(|i| stream |= i << (3 * i));
+        let bytes = stream.to_le_bytes()[..3].to_vec();
+        let t = Tensor::new(DType::U3, vec![8], bytes.into()).unwrap();
+        assert_eq!(t.to_i64().unwrap(), (0..8).collect::<Vec<_>>());
+        let t = Tensor::new(DType::I4, vec![2], vec![0x7f].into()).unwrap();
+        assert_eq!(t.to_i64().unwrap(), [-1, 7]);
+    }
+
+    #[test]
+    fn fp8_landmarks() {
+        assert_eq!(f8(0x7e, 4, 3), 448.0); // OCP FP8: largest E4M3
+        assert!(f8(0x7f, 4, 3).is_nan());
+        assert_eq!(f8(0x7b, 5, 2), 57344.0); // largest E5M2
+        assert_eq!(f8(0xfc, 5, 2), f32::NEG_INFINITY);
+        assert_eq!(f8(0x01, 4, 3), 2f32.powi(-9));
+    }
+
+    #[test]
+    fn sizes_are_checked() {
+        assert!(Tensor::new(DType::F32, vec![2], vec![0; 7].into()).is_err());
+        assert!(Tensor::new(DType::F32, vec![u64::MAX, 2], vec![0; 8].into()).is_err());
+        assert!(Tensor::strings(vec![2], vec!["a".into()]).is_err());
+    }
+}

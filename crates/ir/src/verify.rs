@@ -1,0 +1,172 @@
+//! Everything wrong with a graph, as findings.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use crate::graph::{BlockId, NodeId};
+use crate::{Arg, Graph, Op, Opset, Program, Type, Value};
+
+/// Something wrong (or worth knowing), where it is, and what to do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finding {
+    /// Stable and short, as in `error[type-mismatch]`.
+    pub code: &'static str,
+    pub message: String,
+    /// The function, then where the op comes from.
+    pub place: String,
+    /// The op as the text form shows it, empty when none is concerned.
+    pub snippet: String,
+    pub help: Option<String>,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{}] {}: {}", self.code, self.place, self.message)
+    }
+}
+
+/// Every way in which `program` breaks the rules of its opset; empty when it breaks none.
+pub fn verify_program(program: &Program) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let mut names: Vec<&str> = program.functions.iter().map(|f| f.name.as_str()).collect();
+    names.sort_unstable();
+    if let Some(twice) = names.windows(2).find(|w| w[0] == w[1]) {
+        let message = format!("two functions are called `{}`", twice[0]);
+        let place = "the program".into();
+        let snippet = String::new();
+        found.push(Finding { code: "duplicate-name", message, place, snippet, help: None });
+    }
+    for graph in &program.functions {
+        found.extend(verify(graph, program.opset));
+    }
+    found
+}
+
+/// Every way in which `graph` breaks the rules of `opset`; empty when it breaks none.
+///
+/// Checked: names are valid and unique, operands are defined before use and in scope, every op
+/// exists in the opset with these parameters, stated types are the inferred ones, outputs exist.
+pub fn verify(graph: &Graph, opset: Opset) -> Vec<Finding> {
+    let mut check = Check { graph, opset, found: Vec::new(), names: HashMap::new() };
+    let listed = graph.all_nodes().into_iter().flat_map(|id| graph.node(id).outputs.clone());
+    let inputs = graph.blocks.iter().flat_map(|b| b.inputs.clone());
+    inputs.chain(listed).for_each(|v| check.name(v));
+    check.block(BlockId::BODY, &mut vec![false; graph.n_values()]);
+    check.found
+}
+
+struct Check<'g> {
+    graph: &'g Graph,
+    opset: Opset,
+    found: Vec<Finding>,
+    names: HashMap<&'g str, Value>,
+}
+
+impl<'g> Check<'g> {
+    fn report(&mut self, code: &'static str, node: Option<NodeId>, message: String) {
+        let (origin, snippet) = match node {
+            Some(id) => (
+                format!(": {}", self.graph.node(id).origin),
+                crate::text::node(self.graph, id, self.opset),
+            ),
+            None => Default::default(),
+        };
+        let place = format!("function {}{origin}", self.graph.name);
+        self.found.push(Finding { code, message, place, snippet, help: None });
+    }
+
+    fn name(&mut self, v: Value) {
+        let name = self.graph.value(v).name.as_str();
+        let valid = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '@';
+        let first = name.chars().next();
+        if !first.is_some_and(|c| c.is_ascii_alphabetic() || c == '_') || !name.chars().all(valid) {
+            let message = format!("`{name}` is no identifier Core ML accepts");
+            self.report("bad-name", None, message);
+        }
+        if self.names.insert(name, v).is_some() {
+            self.report("duplicate-name", None, format!("two values are called `{name}`"));
+        }
+    }
+
+    fn block(&mut self, block: BlockId, defined: &mut Vec<bool>) {
+        let b = self.graph.block(block);
+        b.inputs.iter().for_each(|v| defined[v.index()] = true);
+        for &id in &b.nodes {
+            self.node(id, defined);
+            self.graph.node(id).outputs.iter().for_each(|v| defined[v.index()] = true);
+        }
+        for &v in &b.outputs {
+            if !defined[v.index()] {
+                let name = &self.graph.value(v).name;
+                self.report("undefined", None, format!("output `{name}` is not defined"));
+            }
+        }
+        let mine = b.nodes.iter().flat_map(|&id| &self.graph.node(id).outputs).chain(&b.inputs);
+        if block != BlockId::BODY {
+            mine.for_each(|v| defined[v.index()] = false);
+        }
+    }
+
+    fn node(&mut self, id: NodeId, defined: &mut Vec<bool>) {
+        let node = self.graph.node(id);
+        let op = &node.op;
+        for v in op.operands() {
+            if !defined[v.index()] {
+                let name = &self.graph.value(v).name;
+                let message = format!("`{name}` is read before it is defined");
+                self.report("undefined", Some(id), message);
+            }
+        }
+        for &inner in &node.blocks {
+            self.block(inner, defined);
+        }
+        self.exists(id, op);
+        let inferred = self.graph.with_block_types(&node.blocks, |t| op.infer(t));
+        match inferred {
+            Err(e) => {
+                let error = self.graph.op_error(op, e);
+                self.report("type-mismatch", Some(id), error.to_string());
+            }
+            Ok(types) if types.0.len() != node.outputs.len() => {
+                let (n, stated) = (types.0.len(), node.outputs.len());
+                let message = format!("`{}` has {n} outputs, {stated} are named", op.name());
+                self.report("type-mismatch", Some(id), message);
+            }
+            Ok(types) => {
+                for (&v, (inferred, _)) in node.outputs.iter().zip(&types.0) {
+                    self.stated(id, v, inferred);
+                }
+            }
+        }
+    }
+
+    fn exists(&mut self, id: NodeId, op: &Op) {
+        if let Some(since) = op.since().filter(|&s| s > self.opset) {
+            let opset = self.opset;
+            let message = format!("`{}` exists from {since} on, this is {opset}", op.name());
+            self.report("opset", Some(id), message);
+        }
+        // A parameter newer than the opset is dropped when written: it must hold its default.
+        let (now, newest) = (op.args(self.opset), op.args(Opset::Ios26));
+        for (param, arg) in newest.into_iter().filter(|(p, _)| !now.iter().any(|(q, _)| q == p)) {
+            let default = matches!(
+                &arg,
+                Arg::Attr(crate::Attr::Int(0)) | Arg::Attr(crate::Attr::Bool(false))
+            );
+            if !default {
+                let opset = self.opset;
+                let message = format!("`{param}` of `{}` does not exist in {opset}", op.name());
+                self.report("opset", Some(id), message);
+            }
+        }
+    }
+
+    fn stated(&mut self, id: NodeId, v: Value, inferred: &Type) {
+        let stated = &self.graph.value(v).ty;
+        if !inferred.agrees(stated) {
+            let name = &self.graph.value(v).name;
+            let message = format!("`{name}` is stated as {stated}, its operands make {inferred}");
+            self.report("type-mismatch", Some(id), message);
+        }
+    }
+}
