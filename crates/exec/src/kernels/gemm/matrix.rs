@@ -59,8 +59,14 @@ impl<'a> View<'a> {
     /// `len` numbers of column `c` from row `r`; only for a `row_stride` of 1.
     #[inline(always)]
     pub(super) fn col(&self, r: usize, c: usize, len: usize) -> &'a [f32] {
+        &self.cols_from(r, c)[..len]
+    }
+
+    /// Everything from row `r`, column `c` on; only for a `row_stride` of 1.
+    #[inline(always)]
+    pub(super) fn cols_from(&self, r: usize, c: usize) -> &'a [f32] {
         debug_assert!(self.row_stride == 1 || self.rows <= 1);
-        &self.data[r + c * self.col_stride..][..len]
+        &self.data[r + c * self.col_stride..]
     }
 }
 

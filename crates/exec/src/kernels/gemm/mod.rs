@@ -20,7 +20,7 @@ pub use matrix::{Rows, View};
 
 use crate::kernels::Isa;
 use rayon::prelude::*;
-use simd::Simd;
+use simd::{Simd, Task};
 use std::cell::RefCell;
 use strips::Strips;
 use tile::Left;
@@ -226,12 +226,6 @@ fn with_packed<R>(view: View, f: impl FnOnce(&Strips) -> R) -> R {
     result
 }
 
-/// Work that is compiled once per instruction set.
-trait Task {
-    type Output;
-    fn run<S: Simd>(self, simd: S) -> Self::Output;
-}
-
 struct PackRows<'a>(View<'a>);
 
 impl Task for PackRows<'_> {
@@ -291,34 +285,19 @@ fn with_simd<T: Task>(task: T) -> T::Output {
 
 fn with_isa<T: Task>(isa: Isa, task: T) -> T::Output {
     assert!(isa <= Isa::best(), "this processor lacks {isa:?}");
-    #[cfg(target_arch = "x86_64")]
-    {
-        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-        fn avx512<T: Task>(task: T) -> T::Output {
-            // SAFETY: this function has the same requirement.
-            task.run(unsafe { simd::Avx512::new() })
-        }
-
-        #[target_feature(enable = "avx2,fma,f16c")]
-        fn avx2<T: Task>(task: T) -> T::Output {
-            // SAFETY: this function has the same requirement.
-            task.run(unsafe { simd::Avx2::new() })
-        }
-
-        match isa {
-            // SAFETY: the assertion above: all these features were detected.
-            Isa::Avx512 => return unsafe { avx512(task) },
-            // SAFETY: the assertion above: all these features were detected.
-            Isa::Avx2 => return unsafe { avx2(task) },
-            Isa::Baseline => {}
-        }
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the assertion above: all these features were detected.
+        Isa::Avx512 => unsafe { simd::Avx512::new() }.call(task),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the assertion above: all these features were detected.
+        Isa::Avx2 => unsafe { simd::Avx2::new() }.call(task),
+        #[cfg(all(target_arch = "aarch64", not(miri)))]
+        // SAFETY: NEON is part of the aarch64 baseline.
+        _ => unsafe { simd::Neon::new() }.call(task),
+        #[cfg(not(all(target_arch = "aarch64", not(miri))))]
+        _ => simd::Portable.call(task),
     }
-    #[cfg(all(target_arch = "aarch64", not(miri)))]
-    // SAFETY: NEON is part of the aarch64 baseline.
-    let baseline = unsafe { simd::Neon::new() };
-    #[cfg(not(all(target_arch = "aarch64", not(miri))))]
-    let baseline = simd::Portable;
-    task.run(baseline)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! LLVM does not keep a tile of plain arrays in registers (measured: 5 GFLOP/s instead of 178), so
 //! the multiply-add loop is written once over this trait and the trait has one small
 //! implementation per instruction set. A value of an implementing type is the proof that the
-//! processor has its instructions: only [`super::product`] makes one, after asking
+//! processor has its instructions: only `with_isa` makes one, after asking
 //! [`Isa`](crate::kernels::Isa).
 
 /// One instruction set's register, and how to fill, multiply-add and empty it.
@@ -11,14 +11,12 @@ pub(super) trait Simd: Copy + Send + Sync {
     /// A register.
     type V: Copy;
     /// The numbers in a register.
-    type Lanes: Copy + AsRef<[f32]> + AsMut<[f32]>;
+    type Lanes: Copy;
     /// How many numbers a register holds.
     const LANES: usize;
     /// Rows of a full tile: with `VECTORS` columns of registers it fills the register file.
     const ROWS: usize;
 
-    /// A register's worth of zeros.
-    const ZERO: Self::Lanes;
     /// The whole registers in a slice.
     fn lanes(of: &[f32]) -> &[Self::Lanes];
     fn lanes_mut(of: &mut [f32]) -> &mut [Self::Lanes];
@@ -27,6 +25,15 @@ pub(super) trait Simd: Copy + Send + Sync {
     fn store(self, v: Self::V, to: &mut Self::Lanes);
     /// `a * b + c`, rounded once.
     fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// Runs `task` as a function of its own, compiled for this instruction set.
+    fn call<T: Task>(self, task: T) -> T::Output;
+}
+
+/// Work that is compiled once per instruction set.
+pub(super) trait Task {
+    type Output;
+    /// Always inlined, so that it is compiled with the instructions of its caller.
+    fn run<S: Simd>(self, simd: S) -> Self::Output;
 }
 
 /// Registers across a full tile.
@@ -41,7 +48,6 @@ impl Simd for Portable {
     type Lanes = [f32; 4];
     const LANES: usize = 4;
     const ROWS: usize = 4;
-    const ZERO: [f32; 4] = [0.0; 4];
 
     #[inline(always)]
     fn lanes(of: &[f32]) -> &[[f32; 4]] {
@@ -72,11 +78,16 @@ impl Simd for Portable {
     fn fma(self, a: [f32; 4], b: [f32; 4], c: [f32; 4]) -> [f32; 4] {
         std::array::from_fn(|i| a[i].mul_add(b[i], c[i]))
     }
+
+    #[inline(never)]
+    fn call<T: Task>(self, task: T) -> T::Output {
+        task.run(self)
+    }
 }
 
 /// Implements [`Simd`] with four intrinsics of one instruction set.
 macro_rules! simd {
-    ($(#[$meta:meta])* $name:ident: $v:ty, $lanes:literal lanes, $rows:literal rows,
+    ($(#[$meta:meta])* $name:ident: $features:literal, $v:ty, $lanes:literal lanes, $rows:literal rows,
      $splat:ident, $load:ident, $store:ident, |$a:ident, $b:ident, $c:ident| $fma:expr) => {
         $(#[$meta])*
         #[derive(Clone, Copy)]
@@ -95,7 +106,6 @@ macro_rules! simd {
             type Lanes = [f32; $lanes];
             const LANES: usize = $lanes;
             const ROWS: usize = $rows;
-            const ZERO: Self::Lanes = [0.0; $lanes];
 
             #[inline(always)]
             fn lanes(of: &[f32]) -> &[Self::Lanes] {
@@ -130,6 +140,18 @@ macro_rules! simd {
                 // SAFETY: as in `splat`.
                 unsafe { $fma }
             }
+
+            #[inline(always)]
+            fn call<T: Task>(self, task: T) -> T::Output {
+                #[target_feature(enable = $features)]
+                #[inline(never)]
+                fn run<T: Task>(simd: $name, task: T) -> T::Output {
+                    task.run(simd)
+                }
+
+                // SAFETY: `self` proves the instructions exist.
+                unsafe { run(self, task) }
+            }
         }
     };
 }
@@ -139,18 +161,18 @@ pub(super) use x86::{Avx2, Avx512};
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::Simd;
+    use super::{Simd, Task};
     use std::arch::x86_64::*;
 
     simd! {
         /// 32 registers of 16: a tile of 8 x 48 takes 24, its operands 4.
-        Avx512: __m512, 16 lanes, 8 rows,
+        Avx512: "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c", __m512, 16 lanes, 8 rows,
         _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, |a, b, c| _mm512_fmadd_ps(a, b, c)
     }
 
     simd! {
         /// 16 registers of 8: a tile of 4 x 24 takes 12, its operands 4.
-        Avx2: __m256, 8 lanes, 4 rows,
+        Avx2: "avx2,fma,f16c", __m256, 8 lanes, 4 rows,
         _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, |a, b, c| _mm256_fmadd_ps(a, b, c)
     }
 }
@@ -160,12 +182,12 @@ pub(super) use arm::Neon;
 
 #[cfg(target_arch = "aarch64")]
 mod arm {
-    use super::Simd;
+    use super::{Simd, Task};
     use std::arch::aarch64::*;
 
     simd! {
         /// 32 registers of 4: a tile of 8 x 12 takes 24, its operands 4.
-        Neon: float32x4_t, 4 lanes, 8 rows,
+        Neon: "neon", float32x4_t, 4 lanes, 8 rows,
         vdupq_n_f32, vld1q_f32, vst1q_f32, |a, b, c| vfmaq_f32(c, a, b)
     }
 }

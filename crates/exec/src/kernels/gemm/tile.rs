@@ -1,7 +1,7 @@
 //! The multiply-add loop: one tile of the product in registers, and the walk over tiles.
 
 use super::matrix::{Rows, View};
-use super::simd::{Simd, VECTORS};
+use super::simd::{Simd, Task, VECTORS};
 use super::strips::Strips;
 
 /// Steps along the depth between two visits of the output.
@@ -64,7 +64,7 @@ fn strip_of<S: Simd, const N: usize>(
 ) {
     for from in (0..right.depth).step_by(DEPTH) {
         let len = DEPTH.min(right.depth - from);
-        let b = S::lanes(right.strip(strip_idx, from, len)).as_chunks::<N>().0;
+        let b = right.strip(strip_idx, from, len);
         for (i, rows) in out.chunks_mut(S::ROWS).enumerate() {
             let at = (first_row + i * S::ROWS, from);
             match rows.len() {
@@ -83,91 +83,171 @@ fn tile<S: Simd, const M: usize, const N: usize>(
     simd: S,
     left: Left,
     at: (usize, usize),
-    b: &[[S::Lanes; N]],
+    b: &[f32],
     out: &mut [&mut [f32]],
 ) {
     let (row, from) = at;
+    let len = b.len() / (N * S::LANES);
     match left {
         Left::View(view) if view.col_stride == 1 => {
             // Rows past the end repeat the last one; their sums are not stored.
-            let rows: [&[f32]; M] =
-                std::array::from_fn(|i| view.row((row + i).min(view.rows - 1), from, b.len()));
-            accumulate::<S, M, N>(simd, |k| std::array::from_fn(|i| rows[i][k]), from, b, out);
+            let row = |i: usize| view.row((row + i).min(view.rows - 1), from, len);
+            accumulate::<S, M, N>(simd, ByRows(std::array::from_fn(row)), from, b, out);
         }
         Left::View(view) if view.row_stride == 1 && row + M <= view.rows => {
-            let column = |k| *view.col(row, from + k, M).first_chunk().expect("M rows");
-            accumulate::<S, M, N>(simd, column, from, b, out);
+            let columns = ByColumns { data: view.cols_from(row, from), stride: view.col_stride };
+            accumulate::<S, M, N>(simd, columns, from, b, out);
         }
         Left::View(view) => {
-            let at = |i: usize, k| view.at((row + i).min(view.rows - 1), from + k);
-            let column = |k| std::array::from_fn(|i| at(i, k));
-            accumulate::<S, M, N>(simd, column, from, b, out);
+            let any = Anywhere { view, row, from };
+            accumulate::<S, M, N>(simd, any, from, b, out);
         }
         Left::Strips(strips) => {
             // A strip has `S::ROWS >= M` lines, and a tile begins where a strip does.
-            let a = strips.strip(row / S::ROWS, from, b.len());
-            let column = |k| *a[k * S::ROWS..][..S::ROWS].first_chunk().expect("a tile per strip");
-            accumulate::<S, M, N>(simd, column, from, b, out);
+            let data = strips.strip(row / S::ROWS, from, len);
+            accumulate::<S, M, N>(simd, ByColumns { data, stride: S::ROWS }, from, b, out);
         }
     }
 }
 
-/// Adds the products of `column(k)` and `b[k]` to the sums in `out`, in the order of `k`.
+/// `M` rows of the left operand, read one column after another.
+trait Columns<const M: usize> {
+    /// The same, when `n` columns will be read: what is checked here is not checked for each.
+    fn limited_to(self, n: usize) -> Self;
+    /// Column `k`, as a function of the row: an array would be built and taken apart again.
+    fn column(&self, k: usize) -> impl Fn(usize) -> f32;
+}
+
+/// Rows that are each contiguous.
+struct ByRows<'a, const M: usize>([&'a [f32]; M]);
+
+impl<const M: usize> Columns<M> for ByRows<'_, M> {
+    #[inline(always)]
+    fn limited_to(self, n: usize) -> Self {
+        ByRows(self.0.map(|row| &row[..n]))
+    }
+
+    #[inline(always)]
+    fn column(&self, k: usize) -> impl Fn(usize) -> f32 {
+        move |i| self.0[i][k]
+    }
+}
+
+/// Columns that are each contiguous, one every `stride`.
+struct ByColumns<'a> {
+    data: &'a [f32],
+    stride: usize,
+}
+
+impl<const M: usize> Columns<M> for ByColumns<'_> {
+    #[inline(always)]
+    fn limited_to(self, _: usize) -> Self {
+        self
+    }
+
+    #[inline(always)]
+    fn column(&self, k: usize) -> impl Fn(usize) -> f32 {
+        let column: &[f32; M] = self.data[k * self.stride..].first_chunk().expect("M rows");
+        move |i| column[i]
+    }
+}
+
+/// Any strides, and rows past the end, which repeat the last one.
+struct Anywhere<'a> {
+    view: View<'a>,
+    row: usize,
+    from: usize,
+}
+
+impl<const M: usize> Columns<M> for Anywhere<'_> {
+    #[inline(always)]
+    fn limited_to(self, _: usize) -> Self {
+        self
+    }
+
+    #[inline(always)]
+    fn column(&self, k: usize) -> impl Fn(usize) -> f32 {
+        move |i| self.view.at((self.row + i).min(self.view.rows - 1), self.from + k)
+    }
+}
+
+/// A tile that hangs over the output's edge, whole.
+#[repr(align(64))]
+struct Sums([f32; SUMS_MAX]);
+
+/// Numbers in the largest tile, 8 x 48.
+const SUMS_MAX: usize = 8 * 48;
+
+/// Adds the products of column `k` and `b[k]` to the sums in `out`, in the order of `k`.
 #[inline(always)]
 fn accumulate<S: Simd, const M: usize, const N: usize>(
     simd: S,
-    column: impl Fn(usize) -> [f32; M],
+    columns: impl Columns<M>,
     from: usize,
-    b: &[[S::Lanes; N]],
+    b: &[f32],
     out: &mut [&mut [f32]],
 ) {
-    let mut sums = [[simd.splat(0.0); N]; M];
-    if from > 0 {
-        for (sums, row) in sums.iter_mut().zip(out.iter()) {
-            *sums = load_row(simd, row);
-        }
-    }
-    for (k, b) in b.iter().enumerate() {
-        let b: [S::V; N] = std::array::from_fn(|j| simd.load(&b[j]));
-        let a = column(k);
-        for i in 0..M {
-            let a = simd.splat(a[i]);
-            for j in 0..N {
-                sums[i][j] = simd.fma(a, b[j], sums[i][j]);
-            }
-        }
-    }
-    for (sums, row) in sums.iter().zip(out.iter_mut()) {
-        store_row(simd, sums, row);
-    }
-}
-
-#[inline(always)]
-fn load_row<S: Simd, const N: usize>(simd: S, row: &[f32]) -> [S::V; N] {
-    let mut lanes = S::lanes(row).iter();
-    std::array::from_fn(|j| match lanes.next() {
-        Some(lanes) => simd.load(lanes),
-        None => {
-            let mut padded = S::ZERO;
-            let tail = &row[(j * S::LANES).min(row.len())..];
-            padded.as_mut()[..tail.len()].copy_from_slice(tail);
-            simd.load(&padded)
-        }
-    })
-}
-
-#[inline(always)]
-fn store_row<S: Simd, const N: usize>(simd: S, sums: &[S::V; N], row: &mut [f32]) {
-    if row.len() == N * S::LANES {
-        for (v, to) in sums.iter().zip(S::lanes_mut(row)) {
-            simd.store(*v, to);
-        }
+    let (width, continued) = (N * S::LANES, from > 0);
+    if let Some(out) = out.first_chunk_mut::<M>()
+        && out[0].len() == width
+    {
+        let sums = out.each_mut().map(|row| &mut **row);
+        simd.call(MultiplyAdd::<_, M, N> { columns, b, sums, continued });
         return;
     }
-    for (v, to) in sums.iter().zip(row.chunks_mut(S::LANES)) {
-        let mut lanes = S::ZERO;
-        simd.store(*v, &mut lanes);
-        to.copy_from_slice(&lanes.as_ref()[..to.len()]);
+    let mut whole = Sums([0.0; SUMS_MAX]);
+    for (sums, row) in whole.0.chunks_exact_mut(width).zip(out.iter()) {
+        sums[..row.len()].copy_from_slice(row);
+    }
+    let mut rows = whole.0.chunks_exact_mut(width);
+    let sums = std::array::from_fn(|_| rows.next().expect("room for M rows"));
+    simd.call(MultiplyAdd::<_, M, N> { columns, b, sums, continued });
+    for (sums, row) in whole.0.chunks_exact(width).zip(out) {
+        row.copy_from_slice(&sums[..row.len()]);
+    }
+}
+
+/// The hot loop, in a function of its own: inlined, it would share its registers and spill them.
+struct MultiplyAdd<'a, C, const M: usize, const N: usize> {
+    columns: C,
+    b: &'a [f32],
+    sums: [&'a mut [f32]; M],
+    /// Whether the sums hold those of the steps before; otherwise they start at zero.
+    continued: bool,
+}
+
+impl<C: Columns<M>, const M: usize, const N: usize> Task for MultiplyAdd<'_, C, M, N> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let sums = self.sums.map(|row| S::lanes_mut(row).first_chunk_mut().expect("N registers"));
+        let sums: [&mut [S::Lanes; N]; M] = sums;
+        let mut acc = [[simd.splat(0.0); N]; M];
+        if self.continued {
+            for i in 0..M {
+                for j in 0..N {
+                    acc[i][j] = simd.load(&sums[i][j]);
+                }
+            }
+        }
+        let b = S::lanes(self.b).as_chunks::<N>().0;
+        let columns = self.columns.limited_to(b.len());
+        for (k, b) in b.iter().enumerate() {
+            let b: [S::V; N] = std::array::from_fn(|j| simd.load(&b[j]));
+            let a = columns.column(k);
+            for i in 0..M {
+                let a = simd.splat(a(i));
+                for j in 0..N {
+                    acc[i][j] = simd.fma(a, b[j], acc[i][j]);
+                }
+            }
+        }
+        for i in 0..M {
+            for j in 0..N {
+                simd.store(acc[i][j], &mut sums[i][j]);
+            }
+        }
     }
 }
 
