@@ -3,6 +3,7 @@
 use super::matrix::View;
 use crate::kernels::half::{self, Rounding};
 use crate::kernels::math;
+use std::ops::Range;
 
 /// The steps after a matrix product, in this order; the default is none.
 ///
@@ -57,13 +58,19 @@ impl Epilogue<'_> {
             && self.rounding == Rounding::F32
     }
 
-    /// Finishes the rows of one rectangle, whose first number is `(row, col)` of the product.
+    /// Finishes columns `cols` of `out`, whose first number is `(row, col)` of the product.
     #[inline(always)]
-    pub(super) fn apply(&self, out: &mut [&mut [f32]], row: usize, col: usize) {
+    pub(super) fn apply(
+        &self,
+        out: &mut [&mut [f32]],
+        cols: Range<usize>,
+        (row, col): (usize, usize),
+    ) {
         if self.is_none() {
             return;
         }
         for (r, out) in (row..).zip(out) {
+            let out = &mut out[cols.clone()];
             self.add_bias(out, r, col);
             match self.rounding {
                 Rounding::F32 => {}

@@ -265,15 +265,14 @@ impl Task for Run<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let Run { left, right, epilogue, part: Part { mut out, row, strip: first } } = self;
-        let mut strip = first;
-        while out.n_cols() > 0 {
-            let mut rows = tile::take_strip(&mut out, right, strip).rows;
-            if right.depth == 0 {
-                rows.iter_mut().for_each(|row| row.fill(0.0));
-            }
-            tile::strip(simd, left, right, strip, row, &mut rows);
-            epilogue.apply(&mut rows, row, strip * right.width);
-            strip += 1;
+        let n_cols = out.n_cols();
+        if right.depth == 0 {
+            out.rows.iter_mut().for_each(|row| row.fill(0.0));
+        }
+        for (strip, begin) in (first..).zip((0..n_cols).step_by(right.width)) {
+            let cols = begin..n_cols.min(begin + right.width);
+            tile::strip(simd, left, right, strip, row, &mut out.rows, cols.clone());
+            epilogue.apply(&mut out.rows, cols, (row, strip * right.width));
         }
     }
 }
