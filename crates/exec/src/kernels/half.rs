@@ -4,6 +4,8 @@
 //! into vector code as fast as memory delivers, so no conversion instruction is used and every
 //! machine gives the same bits, NaN included.
 
+use super::parallel;
+
 /// How the result of an op is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rounding {
@@ -77,14 +79,22 @@ pub(super) fn round_and_limit_each(x: &mut [f32]) {
     x.iter_mut().for_each(|x| *x = nearest_fp16_limited(*x));
 }
 
-per_isa! {
-    /// [`nearest_fp16`] of every number, in place.
-    pub fn round(x: &mut [f32]) = round_each
+/// [`nearest_fp16`] of every number, in place.
+pub fn round(x: &mut [f32]) {
+    parallel::pieces(x, 1, |_, x| round_piece(x));
+}
+
+/// [`nearest_fp16_limited`] of every number, in place.
+pub fn round_and_limit(x: &mut [f32]) {
+    parallel::pieces(x, 1, |_, x| round_and_limit_piece(x));
 }
 
 per_isa! {
-    /// [`nearest_fp16_limited`] of every number, in place.
-    pub fn round_and_limit(x: &mut [f32]) = round_and_limit_each
+    fn round_piece(x: &mut [f32]) = round_each
+}
+
+per_isa! {
+    fn round_and_limit_piece(x: &mut [f32]) = round_and_limit_each
 }
 
 #[cfg(test)]

@@ -7,8 +7,17 @@
 #[macro_use]
 mod isa;
 
+pub mod binary;
 pub mod gemm;
 pub mod half;
+pub mod layer_norm;
 pub mod math;
+pub mod reduce;
+pub mod softmax;
+pub mod strided;
+pub mod unary;
+
+mod lanes;
+mod parallel;
 
 pub use isa::Isa;

@@ -1,0 +1,105 @@
+//! Softmax along an axis.
+
+use super::{lanes, math, parallel};
+
+/// Softmax of one row, always in this order: maximum, exponentials, sum, scale.
+///
+/// This is the definition, in f64. A row of `-inf` gives NaN, so a mask leaves at least one finite
+/// entry.
+pub fn softmax_plainly(row: &mut [f32]) {
+    let max = row.iter().copied().fold(f32::NEG_INFINITY, lanes::larger);
+    let exps: Vec<f64> = row.iter().map(|x| (*x as f64 - max as f64).exp()).collect();
+    let sum: f64 = exps.iter().sum();
+    row.iter_mut().zip(exps).for_each(|(x, e)| *x = (e / sum) as f32);
+}
+
+/// Softmax in place along the middle axis of `(outer, n, inner)`; the outer length is what `x` has.
+pub fn softmax(x: &mut [f32], n: usize, inner: usize) {
+    match (n, inner) {
+        (0, _) | (_, 0) => {}
+        (_, 1) => parallel::pieces(x, n, |_, x| rows(x, n)),
+        _ => parallel::pieces(x, n * inner, |_, x| columns(x, n, inner)),
+    }
+}
+
+per_isa! {
+    fn rows(x: &mut [f32], n: usize) = rows_with
+}
+
+per_isa! {
+    fn columns(x: &mut [f32], n: usize, inner: usize) = columns_with
+}
+
+#[inline(always)]
+fn rows_with(x: &mut [f32], n: usize) {
+    for row in x.chunks_exact_mut(n) {
+        let max = lanes::pick(row, f32::NEG_INFINITY, lanes::larger);
+        row.iter_mut().for_each(|x| *x = math::exp(*x - max));
+        let scale = 1.0 / lanes::sum(row, |x| x);
+        row.iter_mut().for_each(|x| *x *= scale);
+    }
+}
+
+/// Columns done side by side, a cache line or more of each row at a time.
+const SIDE: usize = 64;
+
+#[inline(always)]
+fn columns_with(x: &mut [f32], n: usize, inner: usize) {
+    for slab in x.chunks_exact_mut(n * inner) {
+        for from in (0..inner).step_by(SIDE) {
+            let cols = from..inner.min(from + SIDE);
+            let mut max = [f32::NEG_INFINITY; SIDE];
+            for row in slab.chunks_exact(inner) {
+                max.iter_mut()
+                    .zip(&row[cols.clone()])
+                    .for_each(|(m, x)| *m = lanes::larger(*m, *x));
+            }
+            let mut sum = [0.0; SIDE];
+            for row in slab.chunks_exact_mut(inner) {
+                for ((x, max), sum) in row[cols.clone()].iter_mut().zip(&max).zip(&mut sum) {
+                    *x = math::exp(*x - *max);
+                    *sum += *x;
+                }
+            }
+            let scale = sum.map(|sum| 1.0 / sum);
+            for row in slab.chunks_exact_mut(inner) {
+                row[cols.clone()].iter_mut().zip(&scale).for_each(|(x, scale)| *x *= scale);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::strided::transpose;
+
+    #[test]
+    fn close_to_the_definition_along_both_axes() {
+        for (outer, n, inner) in [(3, 1, 1), (5, 7, 1), (4, 131, 1), (2, 9, 3), (2, 33, 70)] {
+            let len = outer * n * inner;
+            let x: Vec<f32> = (0..len).map(|i| ((i * 7919) % 1013) as f32 / 30.0 - 17.0).collect();
+            let mut found = x.clone();
+            softmax(&mut found, n, inner);
+            let mut expected = vec![0.0; len];
+            transpose(&x, &[outer, n, inner], &[0, 2, 1], &mut expected);
+            expected.chunks_exact_mut(n).for_each(softmax_plainly);
+            let mut turned = vec![0.0; len];
+            transpose(&found, &[outer, n, inner], &[0, 2, 1], &mut turned);
+            for (found, expected) in turned.iter().zip(&expected) {
+                // The rounding of `x - max` (here up to 34) is a relative error of the exponential.
+                assert!((found - expected).abs() <= 2e-6 * expected, "{found} {expected}");
+            }
+        }
+    }
+
+    #[test]
+    fn masks_and_large_numbers() {
+        let mut row = [f32::NEG_INFINITY, 3.0e38, 3.0e38, -3.0e38];
+        softmax(&mut row, 4, 1);
+        assert_eq!(row, [0.0, 0.5, 0.5, 0.0]);
+        let mut row = [f32::NEG_INFINITY; 2];
+        softmax(&mut row, 2, 1);
+        assert!(row[0].is_nan() && row[1].is_nan());
+    }
+}
