@@ -100,7 +100,7 @@ pub fn gelu(x: f32) -> f32 {
 #[inline(always)]
 pub fn gelu_tanh(x: f32) -> f32 {
     let half = 0.5 * x;
-    let inner = 0.797_884_56 * (0.044_715 * x * x).mul_add(x, x);
+    let inner = 0.797_884_6 * (0.044_715 * x * x).mul_add(x, x);
     half.mul_add(tanh(inner), half)
 }
 

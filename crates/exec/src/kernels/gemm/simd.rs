@@ -39,10 +39,12 @@ pub(super) trait Task {
 /// Registers across a full tile.
 pub(super) const VECTORS: usize = 3;
 
-/// Arrays of four, for every target: the definition of the others.
+/// Arrays of four, for targets without an implementation of their own.
+#[cfg(any(not(target_arch = "aarch64"), miri))]
 #[derive(Clone, Copy)]
 pub(super) struct Portable;
 
+#[cfg(any(not(target_arch = "aarch64"), miri))]
 impl Simd for Portable {
     type V = [f32; 4];
     type Lanes = [f32; 4];

@@ -224,6 +224,8 @@ struct MultiplyAdd<'a, C, const M: usize, const N: usize> {
 impl<C: Columns<M>, const M: usize, const N: usize> Task for MultiplyAdd<'_, C, M, N> {
     type Output = ();
 
+    // Indices, since a constant index is what keeps `acc` in registers.
+    #[expect(clippy::needless_range_loop)]
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let b = S::lanes(self.b).as_chunks::<N>().0;
