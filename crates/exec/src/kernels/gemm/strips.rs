@@ -23,16 +23,19 @@ const CACHE_LINE: usize = 16;
 
 impl Strips {
     /// The rows of `view`, for the left side of products by `S`.
+    #[inline(always)]
     pub fn of_rows<S: Simd>(view: View) -> Strips {
-        Strips::default().refilled(view, S::ROWS, S::ROWS)
+        Strips::default().refilled::<S>(view, S::ROWS, S::ROWS)
     }
 
     /// The columns of `view`, for the right side of products by `S`, in the memory of `self`.
+    #[inline(always)]
     pub fn refilled_with_cols<S: Simd>(self, view: View) -> Strips {
-        self.refilled(view.transposed(), S::LANES * VECTORS, S::LANES)
+        self.refilled::<S>(view.transposed(), S::LANES * VECTORS, S::LANES)
     }
 
-    fn refilled(mut self, view: View, width: usize, grain: usize) -> Strips {
+    #[inline(always)]
+    fn refilled<S: Simd>(mut self, view: View, width: usize, grain: usize) -> Strips {
         (self.lines, self.depth, self.width, self.grain) = (view.rows, view.cols, width, grain);
         let len = self.lines.next_multiple_of(grain) * self.depth;
         if self.data.len() < len + CACHE_LINE {
@@ -44,7 +47,7 @@ impl Strips {
         for first in (0..self.lines).step_by(width) {
             let wide = strip_width(self.lines - first, width, grain);
             let strip = rest.split_off_mut(..wide * self.depth).expect("room for every strip");
-            fill(strip, wide, view, first, width.min(self.lines - first));
+            fill::<S>(strip, wide, view, first, width.min(self.lines - first));
         }
         self
     }
@@ -73,11 +76,17 @@ fn strip_width(lines_left: usize, width: usize, grain: usize) -> usize {
 }
 
 /// Writes lines `first..first + n` of `view` side by side, `width` apart.
-fn fill(strip: &mut [f32], width: usize, view: View, first: usize, n: usize) {
+#[inline(always)]
+fn fill<S: Simd>(strip: &mut [f32], width: usize, view: View, first: usize, n: usize) {
     if view.row_stride == 1 {
         for (d, to) in strip.chunks_exact_mut(width).enumerate() {
-            to[..n].copy_from_slice(view.col(first, d, n));
-            to[n..].fill(0.0);
+            // Whole registers first: a call of memcpy costs more than these copies.
+            let from = view.col(first, d, n);
+            let (whole, rest) = to.split_at_mut(n - n % S::LANES);
+            S::lanes_mut(whole).iter_mut().zip(S::lanes(from)).for_each(|(to, from)| *to = *from);
+            let (copied, missing) = rest.split_at_mut(n % S::LANES);
+            copied.copy_from_slice(&from[n - n % S::LANES..]);
+            missing.fill(0.0);
         }
         return;
     }

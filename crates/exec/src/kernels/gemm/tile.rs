@@ -127,7 +127,12 @@ struct ByRows<'a, const M: usize>([&'a [f32]; M]);
 impl<const M: usize> Columns<M> for ByRows<'_, M> {
     #[inline(always)]
     fn limited_to(self, n: usize) -> Self {
-        ByRows(self.0.map(|row| &row[..n]))
+        // A loop, since LLVM does not inline `map` and then forgets the lengths.
+        let mut rows = self.0;
+        for row in &mut rows {
+            *row = &row[..n];
+        }
+        ByRows(rows)
     }
 
     #[inline(always)]
@@ -240,8 +245,8 @@ impl<C: Columns<M>, const M: usize, const N: usize> Task for MultiplyAdd<'_, C, 
                 }
             }
         }
-        for (k, b) in b.iter().enumerate() {
-            let b: [S::V; N] = std::array::from_fn(|j| simd.load(&b[j]));
+        for k in 0..b.len() {
+            let b: [S::V; N] = std::array::from_fn(|j| simd.load(&b[k][j]));
             let a = columns.column(k);
             for i in 0..M {
                 let a = simd.splat(a(i));

@@ -1,0 +1,171 @@
+//! Each op on arrays: its kernel, by way of shapes and strides.
+//!
+//! [`evaluate_with`] is the closed list: a new op does not compile until it has a row here.
+
+mod elementwise;
+mod movement;
+mod product;
+mod reduce;
+
+use std::borrow::Cow;
+
+use russet_ir::{Op, Value};
+
+use crate::kernels::half::Rounding;
+use crate::{Array, ExecError, Numbers};
+
+pub(crate) use elementwise::unary_kernel;
+pub(crate) use movement::{concat, gather_rows, reshape, split_sizes, transpose_axes};
+pub(crate) use product::{MatmulShape, matmul_into};
+
+/// How an op reads its operands.
+pub(crate) struct Operands<'a> {
+    pub get: &'a dyn Fn(Value) -> Result<Cow<'a, Array>, ExecError>,
+    pub rounding: Rounding,
+    pub op: &'a str,
+}
+
+impl<'a> Operands<'a> {
+    pub fn array(&self, v: Value) -> Result<Cow<'a, Array>, ExecError> {
+        (self.get)(v)
+    }
+
+    fn optional(&self, v: Option<Value>) -> Result<Option<Cow<'a, Array>>, ExecError> {
+        v.map(|v| self.array(v)).transpose()
+    }
+
+    /// Integers, as shapes and indices are.
+    fn ints(&self, v: Value) -> Result<Vec<i64>, ExecError> {
+        let array = self.array(v)?;
+        let ints = array.as_i32().ok_or_else(|| self.fail("an operand is not of integers"))?;
+        Ok(ints.iter().map(|&i| i.into()).collect())
+    }
+
+    pub fn fail(&self, why: impl Into<String>) -> ExecError {
+        ExecError::unsupported(self.op, why)
+    }
+
+    /// The floats of an operand.
+    fn floats<'b>(&self, array: &'b Array) -> Result<&'b [f32], ExecError> {
+        array.as_f32().ok_or_else(|| self.fail("an operand is not of floats"))
+    }
+
+    /// Stores the result of an op that is no matrix product.
+    fn stored(&self, shape: Vec<usize>, mut data: Vec<f32>) -> Array {
+        self.rounding.store(&mut data);
+        Array::f32(shape, data)
+    }
+
+    /// An `axis` counted from the front.
+    fn axis(&self, axis: i32, rank: usize) -> Result<usize, ExecError> {
+        russet_ir::resolve_axis(axis, rank)
+            .ok_or_else(|| self.fail(format!("axis {axis} of rank {rank}")))
+    }
+}
+
+/// Runs one op; `x` gives its operands.
+pub(crate) fn evaluate_with(op: &Op, x: &Operands<'_>) -> Result<Vec<Array>, ExecError> {
+    use elementwise as e;
+    use movement as m;
+    use reduce as r;
+    let one = |a: Result<Array, ExecError>| a.map(|a| vec![a]);
+    match op {
+        Op::Const(op) => {
+            let array = Array::from_tensor(&op.val);
+            one(array.ok_or_else(|| x.fail("strings are not run on")))
+        }
+        Op::Identity(op) => one(x.array(op.x).map(Cow::into_owned)),
+        Op::Cond(_) => Err(x.fail("blocks are run by the whole function only")),
+        Op::Add(op) => one(e::binary(x, e::ADD, op.x, op.y)),
+        Op::Sub(op) => one(e::binary(x, e::SUB, op.x, op.y)),
+        Op::Mul(op) => one(e::binary(x, e::MUL, op.x, op.y)),
+        Op::RealDiv(op) => one(e::binary(x, e::DIV, op.x, op.y)),
+        Op::Maximum(op) => one(e::binary(x, e::MAX, op.x, op.y)),
+        Op::Minimum(op) => one(e::binary(x, e::MIN, op.x, op.y)),
+        Op::Pow(op) => one(e::binary(x, e::POW, op.x, op.y)),
+        Op::Equal(op) => one(e::compare(x, |o| o.is_eq(), op.x, op.y)),
+        Op::NotEqual(op) => one(e::compare(x, |o| o.is_ne(), op.x, op.y)),
+        Op::Greater(op) => one(e::compare(x, |o| o.is_gt(), op.x, op.y)),
+        Op::GreaterEqual(op) => one(e::compare(x, |o| o.is_ge(), op.x, op.y)),
+        Op::Less(op) => one(e::compare(x, |o| o.is_lt(), op.x, op.y)),
+        Op::LessEqual(op) => one(e::compare(x, |o| o.is_le(), op.x, op.y)),
+        Op::LogicalAnd(op) => one(e::logical_and(x, op.x, op.y)),
+        Op::LogicalNot(op) => one(e::logical_not(x, op.x)),
+        Op::Select(op) => one(e::select(x, op)),
+        Op::Cast(op) => one(e::cast(x, op)),
+        Op::Abs(op) => one(e::map(x, op.x, f32::abs)),
+        Op::Clip(op) => one(e::map(x, op.x, |v| v.max(op.alpha).min(op.beta))),
+        Op::Log(op) => one(e::map(x, op.x, |v| (v + op.epsilon).ln())),
+        Op::Rsqrt(op) => one(e::map(x, op.x, |v| 1.0 / (v + op.epsilon).sqrt())),
+        Op::Erf(_)
+        | Op::Exp(_)
+        | Op::Gelu(_)
+        | Op::Relu(_)
+        | Op::Sigmoid(_)
+        | Op::Silu(_)
+        | Op::Sqrt(_)
+        | Op::Square(_)
+        | Op::Tanh(_) => one(e::unary(x, op)),
+        Op::Conv(op) => one(product::conv(x, op)),
+        Op::Linear(op) => one(product::linear(x, op)),
+        Op::Matmul(op) => one(product::matmul(x, op)),
+        Op::LayerNorm(op) => one(r::layer_norm(x, op)),
+        Op::Softmax(op) => one(r::softmax(x, op)),
+        Op::ReduceSum(op) => one(r::reduce(x, r::SUM, op.x, op.axes.as_deref(), op.keep_dims)),
+        Op::ReduceMean(op) => one(r::reduce(x, r::MEAN, op.x, op.axes.as_deref(), op.keep_dims)),
+        Op::ReduceMax(op) => one(r::reduce(x, r::MAX, op.x, op.axes.as_deref(), op.keep_dims)),
+        Op::ReduceMin(op) => one(r::reduce(x, r::MIN, op.x, op.axes.as_deref(), op.keep_dims)),
+        Op::ReduceL2Norm(op) => one(r::reduce(x, r::L2, op.x, op.axes.as_deref(), op.keep_dims)),
+        Op::Concat(op) => one(m::concat_op(x, op)),
+        Op::ExpandDims(op) => one(m::expand_dims(x, op)),
+        Op::Gather(op) => one(m::gather(x, op)),
+        Op::Reshape(op) => one(m::reshape_op(x, op)),
+        Op::Shape(op) => {
+            let shape: Vec<i32> = x.array(op.x)?.shape.iter().map(|&d| d as i32).collect();
+            one(Ok(Array::i32(vec![shape.len()], shape)))
+        }
+        Op::SliceByIndex(op) => one(m::slice_by_index(x, op)),
+        Op::SliceBySize(op) => one(m::slice_by_size(x, op)),
+        Op::Split(op) => m::split(x, op),
+        Op::Squeeze(op) => one(m::squeeze(x, op)),
+        Op::Transpose(op) => one(m::transpose(x, op)),
+        Op::Opaque(op) => Err(ExecError::unsupported(&op.name, "this version does not know it")),
+    }
+}
+
+/// Largest array made while running, in bytes: beyond it a shape is a mistake or an attack.
+pub(crate) const BYTES_MAX: u64 = 1 << 34;
+
+/// The number of elements of a shape, if an array of it is reasonable.
+pub(crate) fn checked_len(shape: &[usize]) -> Result<usize, ExecError> {
+    let n = shape.iter().try_fold(4u64, |n, &d| n.checked_mul(d as u64)).unwrap_or(u64::MAX);
+    if n > BYTES_MAX {
+        return Err(ExecError::TooLarge { bytes: n, limit: BYTES_MAX });
+    }
+    Ok((n / 4) as usize)
+}
+
+/// Moves elements of any kind with a kernel for floats: the bits are the same.
+pub(crate) fn moved(
+    data: &Numbers,
+    n: usize,
+    f: impl FnOnce(&[f32], &mut [f32]) -> Result<(), ExecError>,
+) -> Result<Numbers, ExecError> {
+    let mut out = vec![0.0; n];
+    Ok(match data {
+        Numbers::F32(x) => {
+            f(x, &mut out)?;
+            Numbers::F32(out)
+        }
+        Numbers::I32(x) => {
+            let bits: Vec<f32> = x.iter().map(|&i| f32::from_bits(i as u32)).collect();
+            f(&bits, &mut out)?;
+            Numbers::I32(out.into_iter().map(|x| x.to_bits() as i32).collect())
+        }
+        Numbers::Bool(x) => {
+            let bits: Vec<f32> = x.iter().map(|&b| b.into()).collect();
+            f(&bits, &mut out)?;
+            Numbers::Bool(out.into_iter().map(|x| x != 0.0).collect())
+        }
+    })
+}

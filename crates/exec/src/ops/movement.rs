@@ -1,0 +1,236 @@
+//! Shape changes, slices, gathers and concatenation on arrays of any kind.
+
+use russet_ir::ops::{
+    Concat, ExpandDims, Gather, Reshape, SliceAxis, SliceByIndex, SliceBySize, Split, Squeeze,
+    Transpose,
+};
+use russet_ir::{Tensor, resolve_axis};
+
+use super::{Operands, checked_len, moved};
+use crate::kernels::strided::{self, Part};
+use crate::{Array, ExecError, Numbers};
+
+pub(super) fn reshape_op(x: &Operands<'_>, op: &Reshape) -> Result<Array, ExecError> {
+    let target = x.ints(op.shape)?;
+    let a = x.array(op.x)?.into_owned();
+    let shape = reshape(a.n_elements(), &target);
+    let shape = shape.ok_or_else(|| x.fail(format!("{:?} has no shape {target:?}", a.shape)))?;
+    Ok(Array { shape, ..a })
+}
+
+/// `target` with its -1 replaced, for `n` elements.
+pub(crate) fn reshape(n: usize, target: &[i64]) -> Option<Vec<usize>> {
+    let given = target.iter().filter(|&&d| d != -1);
+    let given = given.map(|&d| usize::try_from(d).ok());
+    let product = given.clone().try_fold(1usize, |n, d| n.checked_mul(d?))?;
+    let unknown = target.len() - given.count();
+    if unknown > 1 || (unknown == 1 && product == 0) {
+        return None;
+    }
+    let rest = if unknown == 1 { n / product } else { 1 };
+    let dim = |&d: &i64| if d == -1 { rest } else { d as usize };
+    (product * rest == n).then(|| target.iter().map(dim).collect())
+}
+
+pub(super) fn expand_dims(x: &Operands<'_>, op: &ExpandDims) -> Result<Array, ExecError> {
+    let a = x.array(op.x)?.into_owned();
+    let rank = a.shape.len() + op.axes.len();
+    let at: Vec<usize> = op.axes.iter().map(|&i| x.axis(i, rank)).collect::<Result<_, _>>()?;
+    let mut rest = a.shape.iter().copied();
+    let dim = |i| if at.contains(&i) { Some(1) } else { rest.next() };
+    let shape = (0..rank).map_while(dim).collect();
+    Ok(Array { shape, ..a })
+}
+
+pub(super) fn squeeze(x: &Operands<'_>, op: &Squeeze) -> Result<Array, ExecError> {
+    let a = x.array(op.x)?.into_owned();
+    let rank = a.shape.len();
+    let axes: Vec<usize> = match &op.axes {
+        Some(axes) => axes.iter().map(|&i| x.axis(i, rank)).collect::<Result<_, _>>()?,
+        None => (0..rank).filter(|&i| a.shape[i] == 1).collect(),
+    };
+    if axes.iter().any(|&i| a.shape[i] != 1) {
+        return Err(x.fail(format!("axes {axes:?} of {:?} are not all 1", a.shape)));
+    }
+    let kept = a.shape.iter().enumerate().filter(|(i, _)| !axes.contains(i));
+    let shape = kept.map(|(_, &d)| d).collect();
+    Ok(Array { shape, ..a })
+}
+
+/// `perm` counted from the front.
+pub(crate) fn transpose_axes(perm: &[i32], rank: usize) -> Option<Vec<usize>> {
+    let axes: Option<Vec<usize>> = perm.iter().map(|&p| resolve_axis(p, rank)).collect();
+    axes.filter(|a| a.len() == rank)
+}
+
+pub(super) fn transpose(x: &Operands<'_>, op: &Transpose) -> Result<Array, ExecError> {
+    let a = x.array(op.x)?;
+    let perm = transpose_axes(&op.perm, a.shape.len());
+    let perm = perm.ok_or_else(|| x.fail(format!("perm {:?} of {:?}", op.perm, a.shape)))?;
+    let shape: Vec<usize> = perm.iter().map(|&p| a.shape[p]).collect();
+    let data = moved(&a.data, a.n_elements(), |from, to| {
+        strided::transpose(from, &a.shape, &perm, to);
+        Ok(())
+    })?;
+    Ok(Array { shape, data })
+}
+
+pub(super) fn concat_op(x: &Operands<'_>, op: &Concat) -> Result<Array, ExecError> {
+    if op.interleave {
+        return Err(x.fail("interleaving has no kernel yet"));
+    }
+    let arrays: Vec<_> = op.values.iter().map(|&v| x.array(v)).collect::<Result<_, _>>()?;
+    let arrays: Vec<&Array> = arrays.iter().map(AsRef::as_ref).collect();
+    let first = arrays.first().ok_or_else(|| x.fail("nothing to concatenate"))?;
+    let axis = x.axis(op.axis, first.shape.len())?;
+    concat(&arrays, axis).ok_or_else(|| x.fail("its operands do not fit together"))
+}
+
+/// Arrays one after another along `axis`; `None` when they do not fit.
+pub(crate) fn concat(arrays: &[&Array], axis: usize) -> Option<Array> {
+    let mut shape = arrays.first()?.shape.clone();
+    let others = |s: &[usize]| (s[..axis].to_vec(), s[axis + 1..].to_vec());
+    if arrays.iter().any(|a| a.shape.len() != shape.len() || others(&a.shape) != others(&shape)) {
+        return None;
+    }
+    shape[axis] = arrays.iter().map(|a| a.shape[axis]).sum();
+    let inner: usize = shape[axis + 1..].iter().product();
+    let n = checked_len(&shape).ok()?;
+    fn joined<T: Copy>(parts: &[(&[T], usize)], n: usize) -> Vec<T> {
+        let row: usize = parts.iter().map(|p| p.1).sum();
+        let n_rows = n.checked_div(row).unwrap_or(0);
+        let mut out = Vec::with_capacity(n);
+        for r in 0..n_rows {
+            parts.iter().for_each(|(x, run)| out.extend_from_slice(&x[r * run..(r + 1) * run]));
+        }
+        out
+    }
+    let run = |a: &Array| a.shape[axis] * inner;
+    let data = match &arrays[0].data {
+        Numbers::F32(_) => {
+            let parts: Option<Vec<_>> =
+                arrays.iter().map(|a| Some((a.as_f32()?, run(a)))).collect();
+            Numbers::F32(joined(&parts?, n))
+        }
+        Numbers::I32(_) => {
+            let parts: Option<Vec<_>> =
+                arrays.iter().map(|a| Some((a.as_i32()?, run(a)))).collect();
+            Numbers::I32(joined(&parts?, n))
+        }
+        Numbers::Bool(_) => {
+            let parts: Option<Vec<_>> =
+                arrays.iter().map(|a| Some((a.as_bool()?, run(a)))).collect();
+            Numbers::Bool(joined(&parts?, n))
+        }
+    };
+    Some(Array { shape, data })
+}
+
+/// Extents of the parts of a split along an axis of extent `n`.
+pub(crate) fn split_sizes(op: &Split, n: usize) -> Option<Vec<usize>> {
+    Some(op.sizes(n as u64)?.into_iter().map(|s| s as usize).collect())
+}
+
+pub(super) fn split(x: &Operands<'_>, op: &Split) -> Result<Vec<Array>, ExecError> {
+    let a = x.array(op.x)?;
+    let axis = x.axis(op.axis, a.shape.len())?;
+    let sizes = split_sizes(op, a.shape[axis]);
+    let sizes = sizes.ok_or_else(|| x.fail(format!("{:?} does not split so", a.shape)))?;
+    let mut begin = 0;
+    let mut parts = Vec::new();
+    for size in sizes {
+        let mut ranges: Vec<SliceAxis> = a.shape.iter().map(|&n| whole(n)).collect();
+        ranges[axis] = SliceAxis { start: begin as u64, n: size as u64, ..ranges[axis] };
+        parts.push(slice(&a, &ranges)?);
+        begin += size;
+    }
+    Ok(parts)
+}
+
+fn whole(n: usize) -> SliceAxis {
+    SliceAxis { start: 0, step: 1, n: n as u64, squeezed: false }
+}
+
+/// The elements that `axes` choose; all of them lie in `a`.
+fn slice(a: &Array, axes: &[SliceAxis]) -> Result<Array, ExecError> {
+    let parts: Vec<Part> = axes
+        .iter()
+        .map(|s| Part { begin: s.start as usize, count: s.n as usize, step: s.step as isize })
+        .collect();
+    let n = parts.iter().map(|p| p.count).product();
+    let data = moved(&a.data, n, |from, to| {
+        if n > 0 {
+            strided::slice(from, &a.shape, &parts, to);
+        }
+        Ok(())
+    })?;
+    let kept = axes.iter().filter(|s| !s.squeezed);
+    Ok(Array { shape: kept.map(|s| s.n as usize).collect(), data })
+}
+
+pub(super) fn slice_by_index(x: &Operands<'_>, op: &SliceByIndex) -> Result<Array, ExecError> {
+    let a = x.array(op.x)?;
+    let (begin, end) = (x.ints(op.begin)?, x.ints(op.end)?);
+    if begin.len() != a.shape.len() || end.len() != a.shape.len() {
+        return Err(x.fail("a begin and an end per axis are expected"));
+    }
+    let axis = |i: usize| {
+        let chosen = op.axis(i, a.shape[i] as u64, begin[i], end[i]);
+        let why = || x.fail(format!("{}..{} of axis {i}, which has {}", begin[i], end[i], a.shape[i]));
+        chosen.ok_or_else(why)
+    };
+    slice(&a, &(0..a.shape.len()).map(axis).collect::<Result<Vec<_>, _>>()?)
+}
+
+pub(super) fn slice_by_size(x: &Operands<'_>, op: &SliceBySize) -> Result<Array, ExecError> {
+    let (begin, size) = (x.ints(op.begin)?, x.ints(op.size)?);
+    let a = x.array(op.x)?;
+    if begin.len() != a.shape.len() || size.len() != a.shape.len() {
+        return Err(x.fail("a begin and a size per axis are expected"));
+    }
+    let axis = |i: usize| {
+        let n = a.shape[i] as i64;
+        let taken = if size[i] == -1 { n - begin[i] } else { size[i] };
+        let inside = begin[i] >= 0 && taken >= 0 && begin[i] + taken <= n;
+        let chosen = SliceAxis { start: begin[i] as u64, step: 1, n: taken as u64, squeezed: false };
+        inside.then_some(chosen).ok_or_else(|| {
+            x.fail(format!("{taken} from {} of axis {i}, which has {n}", begin[i]))
+        })
+    };
+    slice(&a, &(0..a.shape.len()).map(axis).collect::<Result<Vec<_>, _>>()?)
+}
+
+pub(super) fn gather(x: &Operands<'_>, op: &Gather) -> Result<Array, ExecError> {
+    if op.batch_dims != 0 {
+        return Err(x.fail("batch_dims has no kernel yet"));
+    }
+    let (a, indices) = (x.array(op.x)?, x.array(op.indices)?);
+    let axis = x.axis(op.axis, a.shape.len())?;
+    let at = indices.as_i32().ok_or_else(|| x.fail("its indices are not integers"))?;
+    let (len, inner) = (a.shape[axis], a.shape[axis + 1..].iter().product());
+    let mut shape = a.shape[..axis].to_vec();
+    shape.extend(&indices.shape);
+    shape.extend(&a.shape[axis + 1..]);
+    let data = moved(&a.data, checked_len(&shape)?, |from, to| {
+        let done = strided::gather(from, (len, inner), at, to);
+        done.map_err(|e| x.fail(e.to_string()))
+    })?;
+    Ok(Array { shape, data })
+}
+
+/// Rows of a constant table, decoded one by one: the table is never held as floats.
+pub(crate) fn gather_rows(table: &Tensor, indices: &Array) -> Result<Array, ExecError> {
+    let fail = |why: String| ExecError::unsupported("gather", why);
+    let at = indices.as_i32().ok_or_else(|| fail("its indices are not integers".into()))?;
+    let n_rows = table.shape[0];
+    let mut shape = indices.shape.clone();
+    shape.extend(table.shape[1..].iter().map(|&d| d as usize));
+    let mut out = Vec::with_capacity(checked_len(&shape)?);
+    for &i in at {
+        let row = if i < 0 { i64::from(i) + n_rows as i64 } else { i.into() };
+        let row = u64::try_from(row).ok().filter(|&r| r < n_rows);
+        let row = row.ok_or_else(|| fail(format!("index {i} of a table of {n_rows} rows")))?;
+        out.extend(table.rows(row, 1).to_f32());
+    }
+    Ok(Array::f32(shape, out))
+}

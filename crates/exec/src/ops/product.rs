@@ -1,0 +1,211 @@
+//! Matrix products on arrays: linear layers, convolutions, batched matmul.
+
+use russet_ir::ops::{Conv, Linear, Matmul};
+
+use super::{Operands, checked_len};
+use crate::kernels::binary::broadcast_shape;
+use crate::kernels::gemm::{Bias, Epilogue, Product, Rows, View, multiply, multiply_each};
+use crate::kernels::half::Rounding;
+use crate::{Array, ExecError};
+
+pub(super) fn linear(x: &Operands<'_>, op: &Linear) -> Result<Array, ExecError> {
+    let (a, w) = (x.array(op.x)?, x.array(op.weight)?);
+    let bias = x.optional(op.bias)?;
+    let [n_out, depth] = w.shape[..] else { return Err(x.fail("its weight is no matrix")) };
+    if a.shape.last() != Some(&depth) {
+        return Err(x.fail(format!("{:?} times a weight of {:?}", a.shape, w.shape)));
+    }
+    let n_rows = a.n_elements().checked_div(depth).unwrap_or(0);
+    let mut shape = a.shape.clone();
+    *shape.last_mut().expect("checked above") = n_out;
+    let mut out = vec![0.0; checked_len(&shape)?];
+    let bias = match &bias {
+        Some(b) if b.shape == [n_out] => Bias::PerColumn(x.floats(b)?),
+        Some(b) => return Err(x.fail(format!("a bias of {:?} for {n_out} outputs", b.shape))),
+        None => Bias::None,
+    };
+    let epilogue = Epilogue { bias, rounding: x.rounding, ..Epilogue::default() };
+    let left = View::new(x.floats(&a)?, n_rows, depth);
+    let right = View::new(x.floats(&w)?, n_out, depth).transposed();
+    multiply(left, right, Rows::new(&mut out, n_rows, n_out), &epilogue);
+    Ok(Array::f32(shape, out))
+}
+
+/// The shapes of a batched product.
+pub(crate) struct MatmulShape {
+    pub out: Vec<usize>,
+    rows: usize,
+    depth: usize,
+    cols: usize,
+    /// For each matrix of the output, which of each operand's it is the product of.
+    pairs: Vec<(usize, usize)>,
+    transposed: (bool, bool),
+}
+
+impl MatmulShape {
+    /// `None` when the operands do not fit.
+    pub fn new(x: &[usize], y: &[usize], tx: bool, ty: bool) -> Option<MatmulShape> {
+        let (x_batch, x_matrix) = x.split_at_checked(x.len().checked_sub(2)?)?;
+        let (y_batch, y_matrix) = y.split_at_checked(y.len().checked_sub(2)?)?;
+        let flip = |m: &[usize], t: bool| if t { (m[1], m[0]) } else { (m[0], m[1]) };
+        let ((rows, depth), (y_depth, cols)) = (flip(x_matrix, tx), flip(y_matrix, ty));
+        if depth != y_depth {
+            return None;
+        }
+        let batch = broadcast_shape(x_batch, y_batch)?;
+        let n: usize = batch.iter().product();
+        let which = |from: &[usize], mut flat: usize| {
+            let (mut at, mut stride) = (0, 1);
+            for (i, extent) in batch.iter().enumerate().rev() {
+                let mine = (i + from.len()).checked_sub(batch.len()).map(|j| from[j]);
+                if let Some(n) = mine {
+                    at += if n == 1 { 0 } else { flat % extent * stride };
+                    stride *= n;
+                }
+                flat /= extent;
+            }
+            at
+        };
+        let pairs = (0..n).map(|i| (which(x_batch, i), which(y_batch, i))).collect();
+        let out = [&batch[..], &[rows, cols]].concat();
+        Some(MatmulShape { out, rows, depth, cols, pairs, transposed: (tx, ty) })
+    }
+}
+
+/// The product of every pair of matrices.
+pub(crate) fn matmul_into(
+    shape: &MatmulShape,
+    x: &[f32],
+    y: &[f32],
+    out: &mut [f32],
+    rounding: Rounding,
+) {
+    let MatmulShape { rows, depth, cols, .. } = *shape;
+    if rows * cols == 0 {
+        return;
+    }
+    let left = |i: usize| {
+        let data = &x[i * rows * depth..][..rows * depth];
+        match shape.transposed.0 {
+            false => View::new(data, rows, depth),
+            true => View::new(data, depth, rows).transposed(),
+        }
+    };
+    let right = |i: usize| {
+        let data = &y[i * depth * cols..][..depth * cols];
+        match shape.transposed.1 {
+            false => View::new(data, depth, cols),
+            true => View::new(data, cols, depth).transposed(),
+        }
+    };
+    let matrices = out.chunks_exact_mut(rows * cols).zip(&shape.pairs);
+    let products = matrices.map(|(out, &(i, j))| Product {
+        left: left(i),
+        right: right(j),
+        out: Rows::new(out, rows, cols),
+    });
+    multiply_each(products.collect(), &Epilogue { rounding, ..Epilogue::default() });
+}
+
+pub(super) fn matmul(x: &Operands<'_>, op: &Matmul) -> Result<Array, ExecError> {
+    let (a, b) = (x.array(op.x)?, x.array(op.y)?);
+    let shape = MatmulShape::new(&a.shape, &b.shape, op.transpose_x, op.transpose_y);
+    let shape = shape.ok_or_else(|| x.fail(format!("{:?} times {:?}", a.shape, b.shape)))?;
+    let mut out = vec![0.0; checked_len(&shape.out)?];
+    matmul_into(&shape, x.floats(&a)?, x.floats(&b)?, &mut out, x.rounding);
+    Ok(Array::f32(shape.out, out))
+}
+
+/// A convolution as one matrix product per group: each output channel times the patches it sees.
+pub(super) fn conv(x: &Operands<'_>, op: &Conv) -> Result<Array, ExecError> {
+    let (a, w) = (x.array(op.x)?, x.array(op.weight)?);
+    let bias = x.optional(op.bias)?;
+    let bias = bias.as_deref().map(|b| x.floats(b)).transpose()?;
+    let groups = usize::try_from(op.groups).ok().filter(|&g| g > 0);
+    let groups = groups.ok_or_else(|| x.fail(format!("{} groups", op.groups)))?;
+    let fits = a.shape.len() >= 3
+        && w.shape.len() == a.shape.len()
+        && w.shape[1] * groups == a.shape[1]
+        && w.shape[0].is_multiple_of(groups)
+        && bias.is_none_or(|b| b.len() == w.shape[0]);
+    if !fits {
+        return Err(x.fail(format!("{:?} with a weight of {:?}", a.shape, w.shape)));
+    }
+    let (n, c_out) = (a.shape[0], w.shape[0]);
+    let as_u64 = |s: &[usize]| s.iter().map(|&d| d as u64).collect::<Vec<u64>>();
+    let axes = op.axes(&as_u64(&w.shape[2..]), &as_u64(&a.shape[2..]));
+    let axes = axes.map_err(|e| x.fail(e.to_string()))?;
+    let mut shape = vec![n, c_out];
+    for (axis, &extent) in axes.iter().zip(&a.shape[2..]) {
+        let out = axis.output(extent as u64);
+        let out = out.ok_or_else(|| x.fail("its kernel is larger than its input"))?;
+        shape.push(out as usize);
+    }
+    let mut out = vec![0.0; checked_len(&shape)?];
+    let n_places: usize = shape[2..].iter().product();
+    let depth: usize = w.shape[1..].iter().product();
+    let (channels, per_group) = (a.shape[1] / groups, c_out / groups);
+    let in_places: usize = a.shape[2..].iter().product();
+    let pointwise = axes.iter().all(|s| s.kernel == 1 && s.stride == 1 && s.pad == (0, 0));
+    let (input, weight) = (x.floats(&a)?, x.floats(&w)?);
+    checked_len(&[depth, n_places])?;
+    let mut patches = vec![0.0; if pointwise { 0 } else { depth * n_places }];
+    let grouped = out.chunks_exact_mut((per_group * n_places).max(1)).enumerate();
+    for (i, out) in grouped {
+        let group = i % groups;
+        let first = (i / groups * a.shape[1] + group * channels) * in_places;
+        let planes = &input[first..][..channels * in_places];
+        let right = if pointwise {
+            planes
+        } else {
+            gather_patches(planes, &a.shape[2..], &shape[2..], &axes, &mut patches);
+            &patches
+        };
+        let bias = bias.map(|b| &b[group * per_group..][..per_group]);
+        let bias = bias.map_or(Bias::None, Bias::PerRow);
+        let epilogue = Epilogue { bias, rounding: x.rounding, ..Epilogue::default() };
+        let rows = &weight[group * per_group * depth..][..per_group * depth];
+        multiply(
+            View::new(rows, per_group, depth),
+            View::new(right, depth, n_places),
+            Rows::new(out, per_group, n_places),
+            &epilogue,
+        );
+    }
+    Ok(Array::f32(shape, out))
+}
+
+/// For each input channel and kernel place, the numbers that each output place multiplies by it.
+fn gather_patches(
+    planes: &[f32],
+    extents: &[usize],
+    outputs: &[usize],
+    axes: &[russet_ir::ops::ConvAxis],
+    patches: &mut [f32],
+) {
+    let kernel: Vec<usize> = axes.iter().map(|s| s.kernel as usize).collect();
+    let n_taps: usize = kernel.iter().product();
+    let plane: usize = extents.iter().product();
+    let n_places: usize = outputs.iter().product();
+    let coordinates = |mut flat: usize, shape: &[usize]| {
+        let mut at = vec![0; shape.len()];
+        for (i, &n) in shape.iter().enumerate().rev() {
+            (at[i], flat) = (flat % n, flat / n);
+        }
+        at
+    };
+    for (row, out) in patches.chunks_exact_mut(n_places.max(1)).enumerate() {
+        let (channel, tap) = (row / n_taps, coordinates(row % n_taps, &kernel));
+        let source = &planes[channel * plane..][..plane];
+        for (place, x) in out.iter_mut().enumerate() {
+            let at = coordinates(place, outputs);
+            let mut from = Some(0);
+            for (i, axis) in axes.iter().enumerate() {
+                let padded = at[i] * axis.stride as usize + tap[i] * axis.dilation as usize;
+                let inside = padded.checked_sub(axis.pad.0 as usize).filter(|&p| p < extents[i]);
+                from = from.zip(inside).map(|(f, p)| f * extents[i] + p);
+            }
+            *x = from.map_or(0.0, |f| source[f]);
+        }
+    }
+}
