@@ -2,6 +2,7 @@
 
 use super::matrix::View;
 use super::simd::{Simd, VECTORS};
+use rayon::prelude::*;
 
 /// An operand cut into strips of `width` lines: rows of a left operand, columns of a right one.
 ///
@@ -17,6 +18,9 @@ pub(super) struct Strips {
     pub width: usize,
     grain: usize,
 }
+
+/// Numbers worth packing on several threads: about 20 microseconds of one.
+const PARALLEL_LEN_MIN: usize = 1 << 16;
 
 /// Numbers in a cache line.
 const CACHE_LINE: usize = 16;
@@ -44,10 +48,18 @@ impl Strips {
         // Under Miri the alignment may be unknown; any start is correct.
         self.start = self.data.as_ptr().align_offset(4 * CACHE_LINE).min(CACHE_LINE);
         let mut rest = &mut self.data[self.start..][..len];
-        for first in (0..self.lines).step_by(width) {
+        let firsts = (0..self.lines).step_by(width);
+        let strips = firsts.map(|first| {
             let wide = strip_width(self.lines - first, width, grain);
-            let strip = rest.split_off_mut(..wide * self.depth).expect("room for every strip");
-            fill::<S>(strip, wide, view, first, width.min(self.lines - first));
+            (first, wide, rest.split_off_mut(..wide * self.depth).expect("room for every strip"))
+        });
+        let fill_one = |(first, wide, strip): (usize, usize, &mut [f32])| {
+            fill::<S>(strip, wide, view, first, width.min(view.rows - first))
+        };
+        if len < PARALLEL_LEN_MIN || rayon::current_num_threads() == 1 {
+            strips.for_each(fill_one);
+        } else {
+            strips.collect::<Vec<_>>().into_par_iter().with_max_len(1).for_each(fill_one);
         }
         self
     }
