@@ -1,0 +1,15 @@
+//! RoBERTa and its kin: BERT's layers, positions counted from the padding id.
+
+use super::bert::BERT_MODULES;
+use super::config::{Family, Positions, USUAL_FIELDS};
+
+pub const ROBERTA: Family = Family {
+    name: "roberta",
+    model_types: &["roberta", "xlm-roberta", "camembert"],
+    architectures: &["Roberta", "XLMRoberta", "Camembert"],
+    fields: USUAL_FIELDS,
+    positions: Positions::AfterPadding,
+    has_token_types: true,
+    modules: BERT_MODULES,
+    pad_token_id_default: 1,
+};
