@@ -43,6 +43,12 @@ impl<'a> View<'a> {
         }
     }
 
+    /// `n` columns from column `first`.
+    pub(super) fn columns(self, first: usize, n: usize) -> View<'a> {
+        let start = (first * self.col_stride).min(self.data.len());
+        View { data: &self.data[start..], cols: n, ..self }
+    }
+
     /// The number in row `r`, column `c`.
     #[inline(always)]
     pub fn at(&self, r: usize, c: usize) -> f32 {

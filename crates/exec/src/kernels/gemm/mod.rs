@@ -94,9 +94,34 @@ pub fn multiply<'a>(
         Operand::View(view) => Left::View(view),
         Operand::Packed(PackedLeft(strips)) => Left::Strips(strips),
     };
-    match right.into() {
-        Operand::Packed(PackedRight(right)) => divide(left, right, out, epilogue),
-        Operand::View(right) => with_packed(right, |right| divide(left, right, out, epilogue)),
+    let right = match right.into() {
+        Operand::View(view) => Right::View(view),
+        Operand::Packed(PackedRight(strips)) => Right::Strips(strips),
+    };
+    divide(left, right, out, epilogue);
+}
+
+/// The right operand as the parts of a product get it.
+#[derive(Clone, Copy)]
+enum Right<'a> {
+    /// Each part packs what it reads: a strip packed by one core is slow to read for another.
+    View(View<'a>),
+    Strips(&'a Strips),
+}
+
+impl Right<'_> {
+    fn n_cols(&self) -> usize {
+        match self {
+            Right::View(view) => view.cols,
+            Right::Strips(strips) => strips.lines,
+        }
+    }
+
+    fn depth(&self) -> usize {
+        match self {
+            Right::View(view) => view.rows,
+            Right::Strips(strips) => strips.depth,
+        }
     }
 }
 
@@ -117,10 +142,8 @@ pub struct Product<'a> {
 /// threads.
 pub fn multiply_each(mut products: Vec<Product>, epilogue: &Epilogue) {
     let one = |p: &mut Product| {
-        with_packed(p.right, |right| {
-            let out = std::mem::take(&mut p.out);
-            with_simd(Run { left: Left::View(p.left), right, epilogue, part: Part::all(out) });
-        });
+        let part = Part { out: std::mem::take(&mut p.out), row: 0, col: 0 };
+        part.run(Left::View(p.left), Right::View(p.right), epilogue);
     };
     let work: usize = products.iter().map(|p| p.left.rows * p.left.cols * p.right.cols).sum();
     let n_threads = rayon::current_num_threads();
@@ -143,59 +166,67 @@ const PART_WORK_MIN: usize = 1 << 21;
 const PARTS_PER_THREAD: usize = 4;
 
 /// Cuts the output into parts and runs them on all threads.
-fn divide(left: Left, right: &Strips, out: Rows, epilogue: &Epilogue) {
-    assert_eq!(left.depth(), right.depth, "both operands have the same depth");
+fn divide(left: Left, right: Right, out: Rows, epilogue: &Epilogue) {
+    assert_eq!(left.depth(), right.depth(), "both operands have the same depth");
     assert_eq!(left.n_rows(), out.n_rows(), "the output has the left operand's rows");
-    assert!(out.n_rows() == 0 || out.n_cols() == right.lines, "and the right operand's columns");
+    assert!(out.n_rows() == 0 || out.n_cols() == right.n_cols(), "and the right operand's columns");
     if let Some(residual) = epilogue.residual {
-        assert_eq!((residual.rows, residual.cols), (out.n_rows(), right.lines), "residual's shape");
+        let shape = (out.n_rows(), right.n_cols());
+        assert_eq!((residual.rows, residual.cols), shape, "the residual is shaped like the output");
     }
     let n_threads = rayon::current_num_threads();
-    let work = out.n_rows() * right.depth * right.lines;
+    let work = out.n_rows() * right.depth() * right.n_cols();
     let n_parts = (work / PART_WORK_MIN).min(n_threads * PARTS_PER_THREAD);
+    let all = Part { out, row: 0, col: 0 };
     if n_threads == 1 || n_parts < 2 {
-        return with_simd(Run { left, right, epilogue, part: Part::all(out) });
+        return all.run(left, right, epilogue);
     }
-    let parts = Part::all(out).cut(right, n_parts, n_threads);
-    parts
-        .into_par_iter()
-        .with_max_len(1)
-        .for_each(|part| with_simd(Run { left, right, epilogue, part }));
+    let parts = all.cut(right, n_parts, n_threads);
+    parts.into_par_iter().with_max_len(1).for_each(|part| part.run(left, right, epilogue));
 }
 
 /// A rectangle of the output and where it lies.
 struct Part<'a> {
     out: Rows<'a>,
     row: usize,
-    /// The strip its first column is in; parts begin at strips.
-    strip: usize,
+    /// A multiple of the width of a strip.
+    col: usize,
 }
 
 impl<'a> Part<'a> {
-    fn all(out: Rows<'a>) -> Part<'a> {
-        Part { out, row: 0, strip: 0 }
+    fn run(self, left: Left, right: Right, epilogue: &Epilogue) {
+        match right {
+            Right::Strips(right) => {
+                let first = self.col / right.width;
+                with_simd(Run { left, right, first, epilogue, part: self });
+            }
+            Right::View(view) => with_packed(view.columns(self.col, self.out.n_cols()), |right| {
+                with_simd(Run { left, right, first: 0, epilogue, part: self })
+            }),
+        }
     }
 
     /// About `n_parts` parts: along the axis that divides evenly among the threads, along the
     /// columns when both do, since the right operand is then read by one thread only.
-    fn cut(self, right: &Strips, n_parts: usize, n_threads: usize) -> Vec<Part<'a>> {
-        let n_strips = right.n_strips();
+    fn cut(self, right: Right, n_parts: usize, n_threads: usize) -> Vec<Part<'a>> {
+        let width = with_simd(StripWidth);
+        let n_strips = right.n_cols().div_ceil(width);
         let n_tiles = self.out.n_rows().div_ceil(TILE_ROWS);
         let uneven = |n: usize| n.div_ceil(n_threads) * n_threads * 1000 / n;
         if uneven(n_strips) <= uneven(n_tiles) {
-            let share = n_strips.div_ceil(n_parts.min(n_strips));
-            self.cut_cols(right, share)
+            self.cut_cols(n_strips.div_ceil(n_parts.min(n_strips)) * width)
         } else {
-            let share = n_tiles.div_ceil(n_parts.min(n_tiles));
-            self.cut_rows(share * TILE_ROWS)
+            // Every part packs the whole right side, so there are no more of them than threads.
+            let n_parts = if let Right::View(_) = right { n_threads } else { n_parts };
+            self.cut_rows(n_tiles.div_ceil(n_parts.min(n_tiles)) * TILE_ROWS)
         }
     }
 
-    fn cut_cols(mut self, right: &Strips, share: usize) -> Vec<Part<'a>> {
+    fn cut_cols(mut self, share: usize) -> Vec<Part<'a>> {
         let mut parts = Vec::new();
-        for strip in (0..right.n_strips()).step_by(share) {
-            let n_cols = (share * right.width).min(self.out.n_cols());
-            parts.push(Part { out: self.out.take_cols(n_cols), row: self.row, strip });
+        for col in (0..self.out.n_cols()).step_by(share) {
+            let n_cols = share.min(self.out.n_cols());
+            parts.push(Part { out: self.out.take_cols(n_cols), row: self.row, col });
         }
         parts
     }
@@ -204,7 +235,7 @@ impl<'a> Part<'a> {
         let mut parts = Vec::new();
         for row in (0..self.out.n_rows()).step_by(share) {
             let n_rows = share.min(self.out.n_rows());
-            parts.push(Part { out: self.out.take_rows(n_rows), row, strip: self.strip });
+            parts.push(Part { out: self.out.take_rows(n_rows), row, col: self.col });
         }
         parts
     }
@@ -251,10 +282,23 @@ impl Task for PackCols<'_> {
     }
 }
 
+struct StripWidth;
+
+impl Task for StripWidth {
+    type Output = usize;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) -> usize {
+        S::LANES * simd::VECTORS
+    }
+}
+
 /// One part of a product, on one thread.
 struct Run<'a> {
     left: Left<'a>,
     right: &'a Strips,
+    /// The strip that has the part's first column.
+    first: usize,
     epilogue: &'a Epilogue<'a>,
     part: Part<'a>,
 }
@@ -264,7 +308,7 @@ impl Task for Run<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Run { left, right, epilogue, part: Part { mut out, row, strip: first } } = self;
+        let Run { left, right, first, epilogue, part: Part { mut out, row, col } } = self;
         let n_cols = out.n_cols();
         if right.depth == 0 {
             out.rows.iter_mut().for_each(|row| row.fill(0.0));
@@ -272,7 +316,7 @@ impl Task for Run<'_> {
         for (strip, begin) in (first..).zip((0..n_cols).step_by(right.width)) {
             let cols = begin..n_cols.min(begin + right.width);
             tile::strip(simd, left, right, strip, row, &mut out.rows, cols.clone());
-            epilogue.apply(&mut out.rows, cols, (row, strip * right.width));
+            epilogue.apply(&mut out.rows, cols, (row, col + begin));
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use super::matrix::View;
 use super::simd::{Simd, VECTORS};
-use rayon::prelude::*;
 
 /// An operand cut into strips of `width` lines: rows of a left operand, columns of a right one.
 ///
@@ -18,9 +17,6 @@ pub(super) struct Strips {
     pub width: usize,
     grain: usize,
 }
-
-/// Numbers worth packing on several threads: about 20 microseconds of one.
-const PARALLEL_LEN_MIN: usize = 1 << 16;
 
 /// Numbers in a cache line.
 const CACHE_LINE: usize = 16;
@@ -53,19 +49,10 @@ impl Strips {
             let wide = strip_width(self.lines - first, width, grain);
             (first, wide, rest.split_off_mut(..wide * self.depth).expect("room for every strip"))
         });
-        let fill_one = |(first, wide, strip): (usize, usize, &mut [f32])| {
-            fill::<S>(strip, wide, view, first, width.min(view.rows - first))
-        };
-        if len < PARALLEL_LEN_MIN || rayon::current_num_threads() == 1 {
-            strips.for_each(fill_one);
-        } else {
-            strips.collect::<Vec<_>>().into_par_iter().with_max_len(1).for_each(fill_one);
+        for (first, wide, strip) in strips {
+            fill::<S>(strip, wide, view, first, width.min(view.rows - first));
         }
         self
-    }
-
-    pub fn n_strips(&self) -> usize {
-        self.lines.div_ceil(self.width)
     }
 
     /// The width of strip `idx`.

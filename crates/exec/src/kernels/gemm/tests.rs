@@ -59,9 +59,9 @@ fn every_instruction_set_gives_the_bits_of_the_definition() {
                 let cols = with_isa(isa, PackCols { view: right, memory: Strips::default() });
                 for left in [Left::View(left), Left::Strips(&rows)] {
                     let mut found = vec![f32::NAN; m * n];
-                    let part = Part::all(Rows::new(&mut found, m, n));
+                    let part = Part { out: Rows::new(&mut found, m, n), row: 0, col: 0 };
                     let epilogue = &Epilogue::default();
-                    with_isa(isa, Run { left, right: &cols, epilogue, part });
+                    with_isa(isa, Run { left, right: &cols, first: 0, epilogue, part });
                     assert_eq!(found, expected, "{isa:?}, {layout:?}, {m}x{k}x{n}");
                 }
             }
