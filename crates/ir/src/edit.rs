@@ -15,6 +15,7 @@ pub struct Edit<'g> {
     values: Vec<ValueData>,
     nodes: Vec<NewNode>,
     replace: Vec<(Value, Value)>,
+    keep: Vec<Value>,
 }
 
 /// A finished edit, detached from its graph.
@@ -24,6 +25,7 @@ pub struct Change {
     nodes: Vec<NewNode>,
     /// Old value, new value.
     pub replace: Vec<(Value, Value)>,
+    keep: Vec<Value>,
 }
 
 #[derive(Debug, Clone)]
@@ -36,7 +38,7 @@ struct NewNode {
 
 impl<'g> Edit<'g> {
     pub fn of(graph: &'g Graph) -> Edit<'g> {
-        Edit { graph, values: Vec::new(), nodes: Vec::new(), replace: Vec::new() }
+        Edit { graph, values: Vec::new(), nodes: Vec::new(), replace: Vec::new(), keep: Vec::new() }
     }
 
     /// Types of the graph's values and of those added so far.
@@ -64,7 +66,7 @@ impl<'g> Edit<'g> {
         }
         let n_outputs = types.len();
         self.nodes.push(NewNode { op, n_outputs, name: name.to_owned(), types });
-        Ok((first..first + n_outputs).map(Value::new).collect())
+        Ok((first..first + n_outputs).map(Value::from_index).collect())
     }
 
     /// Adds a constant.
@@ -78,8 +80,19 @@ impl<'g> Edit<'g> {
         self
     }
 
+    /// Lets `v` stay for its other readers, if it has any: the edit makes no work twice by it.
+    pub fn keep(mut self, v: Value) -> Edit<'g> {
+        self.keep.push(v);
+        self
+    }
+
     pub fn finish(self) -> Change {
-        Change { first_value: self.graph.values.len(), nodes: self.nodes, replace: self.replace }
+        Change {
+            first_value: self.graph.values.len(),
+            nodes: self.nodes,
+            replace: self.replace,
+            keep: self.keep,
+        }
     }
 }
 
@@ -103,10 +116,11 @@ impl Change {
 }
 
 impl Graph {
-    /// Nodes that make the replaced values out of what the change reads: those it makes useless.
-    /// Constants are not among them.
+    /// Nodes that make the replaced values out of what the change reads or keeps: those it makes
+    /// useless. Constants are not among them.
     pub fn region(&self, change: &Change) -> Vec<NodeId> {
-        let stop = change.reads();
+        let mut stop = change.reads();
+        stop.extend(&change.keep);
         let mut region = Vec::new();
         let mut work: Vec<Value> = change.replace.iter().map(|r| r.0).collect();
         while let Some(v) = work.pop() {
@@ -117,8 +131,10 @@ impl Graph {
             region.push(id);
             work.extend(self.node(id).op.operands());
         }
-        region.sort_unstable();
-        region
+        // In the order in which they run; ids are in the order in which they were made.
+        let mut ordered = self.all_nodes();
+        ordered.retain(|id| region.contains(id));
+        ordered
     }
 
     /// A value inside the change's region that something outside reads, if there is one.
@@ -149,12 +165,12 @@ impl Graph {
             added.extend(&self.node(id).outputs);
             ids.push(id);
         }
-        let nodes = &mut self.blocks[block.index()].nodes;
-        nodes.splice(at..at, ids);
+        ids.iter().for_each(|id| self.listed[id.index()] = true);
+        self.blocks[block.index()].nodes.splice(at..at, ids.iter().copied());
         let mut retyped = false;
         for (old, new) in change.replace {
             retyped |= self.ty(old) != self.ty(new);
-            self.replace_uses(old, new);
+            self.replace_uses(old, new, &ids);
             self.keep_name(old, new);
         }
         self.drop_if_unread(dying);
@@ -164,14 +180,17 @@ impl Graph {
         Ok(added)
     }
 
-    /// The block and position at which new nodes go: before what makes the last replaced value.
+    /// The block and position at which new nodes go: before what makes the last replaced value,
+    /// or after it when they are made of it.
     fn place(&self, change: &Change) -> (BlockId, usize) {
+        let reads = change.reads();
         let position = |v: Value| match self.value(v).def {
             Def::Input(block, _) => (block, 0),
             Def::Node(id, _) => {
+                let after = usize::from(reads.contains(&v));
                 let found = (0..self.blocks.len()).find_map(|b| {
                     let at = self.blocks[b].nodes.iter().position(|&n| n == id)?;
-                    Some((BlockId::from_index(b), at))
+                    Some((BlockId::from_index(b), at + after))
                 });
                 found.expect("a replaced value is in some block")
             }
@@ -200,8 +219,12 @@ impl Graph {
         merged
     }
 
-    fn replace_uses(&mut self, old: Value, new: Value) {
-        for id in std::mem::take(&mut self.users[old.index()]) {
+    /// Redirects every reader of `old` but the nodes just `added`, which may be made of it.
+    fn replace_uses(&mut self, old: Value, new: Value, added: &[NodeId]) {
+        let (kept, moved): (Vec<NodeId>, Vec<NodeId>) =
+            self.users[old.index()].drain(..).partition(|id| added.contains(id));
+        self.users[old.index()] = kept;
+        for id in moved {
             self.nodes[id.index()].op.map_values(&mut |v| if v == old { new } else { v });
             let users = &mut self.users[new.index()];
             if !users.contains(&id) {
@@ -243,8 +266,9 @@ impl Graph {
                 }
             }
         }
+        dropped.iter().for_each(|id| self.listed[id.index()] = false);
         for block in &mut self.blocks {
-            block.nodes.retain(|id| !dropped.contains(id));
+            block.nodes.retain(|id| self.listed[id.index()]);
         }
     }
 

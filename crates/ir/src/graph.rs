@@ -21,7 +21,8 @@ impl Value {
         self.0 as usize
     }
 
-    pub(crate) fn new(index: usize) -> Value {
+    /// The inverse of [`Value::index`], for tables.
+    pub fn from_index(index: usize) -> Value {
         Value(u32::try_from(index).expect("fewer than 2^32 values"))
     }
 }
@@ -132,6 +133,8 @@ pub struct Graph {
     pub(crate) nodes: Vec<Node>,
     pub(crate) blocks: Vec<Block>,
     pub(crate) users: Vec<Vec<NodeId>>,
+    /// By node: is it listed in a block?
+    pub(crate) listed: Vec<bool>,
 }
 
 /// Functions that share weights, and what a package says about them.
@@ -163,6 +166,7 @@ impl Graph {
             nodes: Vec::new(),
             blocks: vec![Block::default()],
             users: Vec::new(),
+            listed: Vec::new(),
         }
     }
 
@@ -241,13 +245,26 @@ impl Graph {
         self.blocks.iter().any(|b| b.outputs.contains(&v))
     }
 
+    /// Is `v` an input, or made by a node some block lists?
+    pub fn is_live(&self, v: Value) -> bool {
+        match self.value(v).def {
+            Def::Input(..) => true,
+            Def::Node(id, _) => self.is_listed(id),
+        }
+    }
+
+    /// Is the node still in a block? Edits leave those they made useless in the arena only.
+    pub fn is_listed(&self, id: NodeId) -> bool {
+        self.listed[id.index()]
+    }
+
     /// Number of values, for tables indexed by [`Value::index`].
     pub fn n_values(&self) -> usize {
         self.values.len()
     }
 
     pub fn values(&self) -> impl Iterator<Item = (Value, &ValueData)> {
-        self.values.iter().enumerate().map(|(i, d)| (Value::new(i), d))
+        self.values.iter().enumerate().map(|(i, d)| (Value::from_index(i), d))
     }
 
     pub fn types(&self) -> Types<'_> {
@@ -284,7 +301,7 @@ impl Graph {
     fn add_value(&mut self, name: String, ty: Type, def: Def, known: Option<Known>) -> Value {
         self.values.push(ValueData { name, ty, def, known });
         self.users.push(Vec::new());
-        Value::new(self.values.len() - 1)
+        Value::from_index(self.values.len() - 1)
     }
 
     /// Appends an op to the function's own block; its types are inferred.
@@ -304,6 +321,7 @@ impl Graph {
         let inferred = self.with_block_types(&blocks, |t| op.infer(t));
         let outputs = inferred.map_err(|error| self.op_error(&op, error))?;
         let id = self.add_node(op, outputs, names, blocks, origin);
+        self.listed[id.index()] = true;
         self.blocks[block.index()].nodes.push(id);
         Ok(self.node(id).outputs.clone())
     }
@@ -333,6 +351,7 @@ impl Graph {
             }
         }
         self.nodes.push(Node { op, outputs: values, blocks, origin });
+        self.listed.push(false);
         id
     }
 
@@ -437,6 +456,7 @@ impl Graph {
                 work.extend(&self.block(b).outputs);
             }
         }
+        self.listed.iter_mut().zip(&live).for_each(|(listed, live)| *listed &= live);
         let before: usize = self.blocks.iter().map(|b| b.nodes.len()).sum();
         self.blocks.iter_mut().for_each(|b| b.nodes.retain(|id| live[id.index()]));
         for users in &mut self.users {

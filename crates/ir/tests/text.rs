@@ -27,8 +27,9 @@ func main(%ids: int32[1, S], %x: fp16[1, 8, 1, S], %p: bool) where S in [64, 128
   %o = mystery(left=(%k), right=(%s, %n)) : fp16[1, S], list<fp16[2], 3>
   %int = const(val=uint6[4] [1, 2, 63, 0])
   %odd = const(val=int4[3] hex"1f02")
+  %one = const(val=fp16 [0.5])
   %str = const(val=string[2] ["a", "b\\c"])
-} -> (%k, %d, %int, %odd, %str, %o)
+} -> (%k, %d, %int, %odd, %one, %str, %o)
 "#;
 
 #[test]

@@ -451,7 +451,8 @@ impl<'t> Parser<'t> {
             }
             _ => {
                 let dtype = name.parse().map_err(|()| self.error(format!("no type `{name}`")))?;
-                let shape = match self.rest().starts_with('[') {
+                // No space before a shape: `fp16 [1.0]` is a scalar and its element.
+                let shape = match self.text[self.at..].starts_with('[') {
                     true => {
                         self.expect("[")?;
                         self.list("]", |p| p.dim())?

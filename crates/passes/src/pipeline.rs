@@ -1,0 +1,36 @@
+//! The passes in the order in which they run.
+
+use russet_ir::Opset;
+
+use crate::{
+    AttentionPerHead, CancelLayout, DecomposeNorm, FiniteMasks, FoldConstants, FoldScale,
+    Fp16Outputs, LinearToConv, NormOverChannels, Pass, RemoveNoops, SinkLayout, ToFp16,
+};
+
+/// What the pipeline depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    pub opset: Opset,
+}
+
+/// Every pass towards the Neural Engine, in order.
+pub fn pipeline(options: Options) -> Vec<Box<dyn Pass>> {
+    let mut passes: Vec<Box<dyn Pass>> = vec![
+        Box::new(FoldConstants), // shapes become numbers that later passes can read
+        Box::new(RemoveNoops),   // nothing in the way of a pattern
+        Box::new(FiniteMasks),   // before fp16, in which they would be infinite
+        Box::new(LinearToConv),  // each with its own changes of layout
+        Box::new(NormOverChannels), // likewise
+        Box::new(AttentionPerHead), // likewise; it looks for heads on (B, S, C)
+        Box::new(SinkLayout),    // changes of layout meet their opposites
+        Box::new(CancelLayout),  // and go
+        Box::new(FoldScale),     // the query's factor now stands right after its convolution
+        Box::new(DecomposeNorm), // for enumerated lengths only
+        Box::new(ToFp16),        // on the final ops, so that each is cast once
+    ];
+    if options.opset >= Opset::Ios16 {
+        passes.push(Box::new(Fp16Outputs)); // before iOS 16 a function cannot return fp16
+    }
+    passes.push(Box::new(RemoveNoops)); // casts of what became fp16 anyway
+    passes
+}
