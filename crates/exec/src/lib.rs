@@ -3,6 +3,15 @@
 //! This crate knows no chip and no file. Every result is the same on every machine and for every
 //! number of threads, so two runs are compared bit for bit.
 #![deny(unsafe_op_in_unsafe_fn)]
-#![warn(missing_docs)]
 
+mod array;
+mod env;
+mod error;
 pub mod kernels;
+mod ops;
+mod session;
+
+pub use array::{Array, Numbers};
+pub use env::{Env, evaluate};
+pub use error::ExecError;
+pub use session::{Arithmetic, Session};

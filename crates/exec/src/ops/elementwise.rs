@@ -7,7 +7,6 @@ use russet_ir::{DType, Op, Value};
 
 use super::{Operands, checked_len};
 use crate::kernels::binary::{Binary, broadcast_shape, combine};
-use crate::kernels::strided::broadcast;
 use crate::kernels::unary::{Unary, map as map_kernel};
 use crate::{Array, ExecError, Numbers};
 
@@ -208,11 +207,7 @@ pub(super) fn cast(x: &Operands<'_>, op: &Cast) -> Result<Array, ExecError> {
 }
 
 /// Any function of one number, for those without a fast kernel.
-pub(super) fn map(
-    x: &Operands<'_>,
-    v: Value,
-    f: impl Fn(f32) -> f32,
-) -> Result<Array, ExecError> {
+pub(super) fn map(x: &Operands<'_>, v: Value, f: impl Fn(f32) -> f32) -> Result<Array, ExecError> {
     let a = x.array(v)?;
     if let Numbers::I32(ints) = &a.data {
         let out = ints.iter().map(|&i| f(i as f32) as i32).collect();
@@ -250,16 +245,7 @@ pub(super) fn unary(x: &Operands<'_>, op: &Op) -> Result<Array, ExecError> {
             map_kernel(kernel, &mut out);
             Ok(x.stored(a.shape.clone(), out))
         }
-        (None, Op::Gelu(op)) => {
-            map(x, op.x, |v| v * crate::kernels::math::sigmoid(1.702 * v))
-        }
+        (None, Op::Gelu(op)) => map(x, op.x, |v| v * crate::kernels::math::sigmoid(1.702 * v)),
         _ => unreachable!("only activations come here"),
     }
-}
-
-/// `a` broadcast to `shape`, as floats.
-pub(super) fn broadcast_to(x: &Operands<'_>, a: &Array, shape: &[usize]) -> Result<Vec<f32>, ExecError> {
-    let mut out = vec![0.0; checked_len(shape)?];
-    broadcast(x.floats(a)?, &a.shape, shape, &mut out);
-    Ok(out)
 }

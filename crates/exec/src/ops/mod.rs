@@ -15,8 +15,7 @@ use crate::kernels::half::Rounding;
 use crate::{Array, ExecError, Numbers};
 
 pub(crate) use elementwise::unary_kernel;
-pub(crate) use movement::{concat, gather_rows, reshape, split_sizes, transpose_axes};
-pub(crate) use product::{MatmulShape, matmul_into};
+pub(crate) use movement::{gather_rows, reshape, split_sizes, transpose_axes};
 
 /// How an op reads its operands.
 pub(crate) struct Operands<'a> {

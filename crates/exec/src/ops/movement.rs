@@ -87,7 +87,7 @@ pub(super) fn concat_op(x: &Operands<'_>, op: &Concat) -> Result<Array, ExecErro
 }
 
 /// Arrays one after another along `axis`; `None` when they do not fit.
-pub(crate) fn concat(arrays: &[&Array], axis: usize) -> Option<Array> {
+fn concat(arrays: &[&Array], axis: usize) -> Option<Array> {
     let mut shape = arrays.first()?.shape.clone();
     let others = |s: &[usize]| (s[..axis].to_vec(), s[axis + 1..].to_vec());
     if arrays.iter().any(|a| a.shape.len() != shape.len() || others(&a.shape) != others(&shape)) {
@@ -176,7 +176,8 @@ pub(super) fn slice_by_index(x: &Operands<'_>, op: &SliceByIndex) -> Result<Arra
     }
     let axis = |i: usize| {
         let chosen = op.axis(i, a.shape[i] as u64, begin[i], end[i]);
-        let why = || x.fail(format!("{}..{} of axis {i}, which has {}", begin[i], end[i], a.shape[i]));
+        let why =
+            || x.fail(format!("{}..{} of axis {i}, which has {}", begin[i], end[i], a.shape[i]));
         chosen.ok_or_else(why)
     };
     slice(&a, &(0..a.shape.len()).map(axis).collect::<Result<Vec<_>, _>>()?)
@@ -192,10 +193,11 @@ pub(super) fn slice_by_size(x: &Operands<'_>, op: &SliceBySize) -> Result<Array,
         let n = a.shape[i] as i64;
         let taken = if size[i] == -1 { n - begin[i] } else { size[i] };
         let inside = begin[i] >= 0 && taken >= 0 && begin[i] + taken <= n;
-        let chosen = SliceAxis { start: begin[i] as u64, step: 1, n: taken as u64, squeezed: false };
-        inside.then_some(chosen).ok_or_else(|| {
-            x.fail(format!("{taken} from {} of axis {i}, which has {n}", begin[i]))
-        })
+        let chosen =
+            SliceAxis { start: begin[i] as u64, step: 1, n: taken as u64, squeezed: false };
+        inside
+            .then_some(chosen)
+            .ok_or_else(|| x.fail(format!("{taken} from {} of axis {i}, which has {n}", begin[i])))
     };
     slice(&a, &(0..a.shape.len()).map(axis).collect::<Result<Vec<_>, _>>()?)
 }

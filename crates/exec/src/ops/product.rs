@@ -32,8 +32,8 @@ pub(super) fn linear(x: &Operands<'_>, op: &Linear) -> Result<Array, ExecError> 
 }
 
 /// The shapes of a batched product.
-pub(crate) struct MatmulShape {
-    pub out: Vec<usize>,
+struct MatmulShape {
+    out: Vec<usize>,
     rows: usize,
     depth: usize,
     cols: usize,
@@ -44,7 +44,7 @@ pub(crate) struct MatmulShape {
 
 impl MatmulShape {
     /// `None` when the operands do not fit.
-    pub fn new(x: &[usize], y: &[usize], tx: bool, ty: bool) -> Option<MatmulShape> {
+    fn new(x: &[usize], y: &[usize], tx: bool, ty: bool) -> Option<MatmulShape> {
         let (x_batch, x_matrix) = x.split_at_checked(x.len().checked_sub(2)?)?;
         let (y_batch, y_matrix) = y.split_at_checked(y.len().checked_sub(2)?)?;
         let flip = |m: &[usize], t: bool| if t { (m[1], m[0]) } else { (m[0], m[1]) };
@@ -73,13 +73,7 @@ impl MatmulShape {
 }
 
 /// The product of every pair of matrices.
-pub(crate) fn matmul_into(
-    shape: &MatmulShape,
-    x: &[f32],
-    y: &[f32],
-    out: &mut [f32],
-    rounding: Rounding,
-) {
+fn matmul_into(shape: &MatmulShape, x: &[f32], y: &[f32], out: &mut [f32], rounding: Rounding) {
     let MatmulShape { rows, depth, cols, .. } = *shape;
     if rows * cols == 0 {
         return;

@@ -1,0 +1,237 @@
+//! Values by name of the graph, and the plain way to run a few of its nodes.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use russet_ir::{BlockId, DType, Dim, Graph, NodeId, Op, Symbol, Type, Value};
+
+use crate::kernels::half::Rounding;
+use crate::ops::{Operands, evaluate_with, gather_rows};
+use crate::{Array, ExecError, Numbers};
+
+/// Arrays of a graph's values, by value. Constants are not among them: they are read when needed.
+pub struct Env {
+    values: Vec<Option<Array>>,
+    rounding: Rounding,
+}
+
+impl Env {
+    /// An environment in f32 that holds the inputs only.
+    pub fn new(graph: &Graph, inputs: &BTreeMap<String, Array>) -> Result<Env, ExecError> {
+        Env::with(graph, inputs, Rounding::F32)
+    }
+
+    pub(crate) fn with(
+        graph: &Graph,
+        inputs: &BTreeMap<String, Array>,
+        rounding: Rounding,
+    ) -> Result<Env, ExecError> {
+        let arrays = checked_inputs(graph, inputs)?;
+        let mut env = Env { values: vec![None; graph.n_values()], rounding };
+        for (&v, array) in graph.inputs().iter().zip(arrays) {
+            env.set(v, stored(array.clone(), rounding));
+        }
+        Ok(env)
+    }
+
+    /// An environment that holds nothing yet.
+    pub(crate) fn empty(graph: &Graph, rounding: Rounding) -> Env {
+        Env { values: vec![None; graph.n_values()], rounding }
+    }
+
+    pub(crate) fn put(&mut self, v: Value, array: Array) {
+        self.set(v, array);
+    }
+
+    pub fn get(&self, v: Value) -> Option<&Array> {
+        self.values.get(v.index())?.as_ref()
+    }
+
+    fn set(&mut self, v: Value, array: Array) {
+        if self.values.len() <= v.index() {
+            self.values.resize(v.index() + 1, None);
+        }
+        self.values[v.index()] = Some(array);
+    }
+
+    /// Forgets the values for which `keep` does not hold.
+    pub fn retain(&mut self, keep: impl Fn(Value) -> bool) {
+        let slots = self.values.iter_mut().enumerate();
+        slots.filter(|(_, slot)| slot.is_some()).for_each(|(i, slot)| {
+            if !keep(Value::from_index(i)) {
+                *slot = None;
+            }
+        });
+    }
+
+    /// Runs these nodes in this order. Values they read must be here, or be constants.
+    pub fn run(&mut self, graph: &Graph, nodes: &[NodeId]) -> Result<(), ExecError> {
+        for &id in nodes {
+            let node = graph.node(id);
+            if node.op.is_const() {
+                continue;
+            }
+            let made = match &node.op {
+                Op::Cond(op) => {
+                    let pred = self.get(op.pred).and_then(Array::as_bool).map(|b| b[0]);
+                    let pred =
+                        pred.ok_or_else(|| ExecError::unsupported("cond", "no predicate"))?;
+                    let block = node.blocks[usize::from(!pred)];
+                    self.run_block(graph, block)?
+                }
+                op => self.evaluate(graph, op).map_err(|e| named(e, graph, id))?,
+            };
+            for (&v, array) in node.outputs.iter().zip(made) {
+                self.set(v, array);
+            }
+        }
+        Ok(())
+    }
+
+    fn run_block(&mut self, graph: &Graph, block: BlockId) -> Result<Vec<Array>, ExecError> {
+        let block = graph.block(block);
+        self.run(graph, &block.nodes)?;
+        let output = |&v: &Value| read(graph, v, |v| self.get(v), self.rounding);
+        block.outputs.iter().map(output).map(|a| a.map(Cow::into_owned)).collect()
+    }
+
+    fn evaluate(&self, graph: &Graph, op: &Op) -> Result<Vec<Array>, ExecError> {
+        if let Some((table, indices)) = table_lookup(graph, op)
+            && let Some(indices) = self.get(indices)
+        {
+            return Ok(vec![stored(gather_rows(table, indices)?, self.rounding)]);
+        }
+        let get = |v: Value| read(graph, v, |v| self.get(v), self.rounding);
+        evaluate_with(op, &Operands { get: &get, rounding: self.rounding, op: op.name() })
+    }
+}
+
+/// A gather of whole rows of a constant table of floats.
+pub(crate) fn table_lookup<'g>(
+    graph: &'g Graph,
+    op: &Op,
+) -> Option<(&'g russet_ir::Tensor, Value)> {
+    let Op::Gather(op) = op else { return None };
+    let table = graph.constant(op.x)?;
+    let whole_rows = table.dtype.is_float() && op.axis == 0 && op.batch_dims == 0;
+    (whole_rows && !table.shape.is_empty()).then_some((table, op.indices))
+}
+
+/// A value: a constant, or what `get` has.
+fn read<'a>(
+    graph: &Graph,
+    v: Value,
+    get: impl Fn(Value) -> Option<&'a Array>,
+    rounding: Rounding,
+) -> Result<Cow<'a, Array>, ExecError> {
+    if let Some(t) = graph.constant(v) {
+        let array = Array::from_tensor(t).ok_or(ExecError::DType { dtype: DType::String })?;
+        return Ok(Cow::Owned(stored(array, rounding)));
+    }
+    let missing = || ExecError::unsupported(&graph.value(v).name, "its value was never computed");
+    get(v).map(Cow::Borrowed).ok_or_else(missing)
+}
+
+/// What the arithmetic can hold of an array that comes from outside.
+pub(crate) fn stored(mut array: Array, rounding: Rounding) -> Array {
+    if let Numbers::F32(x) = &mut array.data {
+        rounding.store(x);
+    }
+    array
+}
+
+/// Says at which value an op failed.
+pub(crate) fn named(error: ExecError, graph: &Graph, id: NodeId) -> ExecError {
+    match error {
+        ExecError::Unsupported { op, why } => {
+            let value = graph.node(id).outputs.first();
+            let value = value.map_or_else(String::new, |&v| graph.value(v).name.clone());
+            ExecError::Op { op, value, why }
+        }
+        other => other,
+    }
+}
+
+/// One op whose operands are all constants.
+pub fn evaluate(graph: &Graph, op: &Op) -> Result<Vec<Array>, ExecError> {
+    let get = |v: Value| read(graph, v, |_| None, Rounding::F32);
+    evaluate_with(op, &Operands { get: &get, rounding: Rounding::F32, op: op.name() })
+}
+
+/// The arrays of the function's inputs in order, each of the right kind and an allowed shape.
+pub(crate) fn checked_inputs<'a>(
+    graph: &Graph,
+    inputs: &'a BTreeMap<String, Array>,
+) -> Result<Vec<&'a Array>, ExecError> {
+    let names: Vec<&str> = graph.inputs().iter().map(|&v| graph.value(v).name.as_str()).collect();
+    if let Some(name) = inputs.keys().find(|n| !names.contains(&n.as_str())) {
+        let known = names.iter().map(ToString::to_string).collect();
+        return Err(ExecError::UnknownInput { name: name.clone(), known });
+    }
+    let mut binding: BTreeMap<Symbol, u64> = BTreeMap::new();
+    let mut arrays = Vec::new();
+    for (&v, name) in graph.inputs().iter().zip(&names) {
+        let missing = || ExecError::MissingInput { name: (*name).to_owned() };
+        let array = inputs.get(*name).ok_or_else(missing)?;
+        check_input(graph, v, array, &mut binding)?;
+        arrays.push(array);
+    }
+    let allowed = &graph.symbols.enumerated;
+    if !allowed.is_empty() && !allowed.contains(&binding) {
+        let rows: Vec<String> = allowed.iter().map(|b| format!("{:?}", b.values())).collect();
+        let name = names.first().copied().unwrap_or_default().to_owned();
+        let found = arrays.first().map_or_else(Vec::new, |a| a.shape.clone());
+        let why = format!("its length is none of those the model has: {}", rows.join(", "));
+        return Err(ExecError::InputShape { name, found, why });
+    }
+    Ok(arrays)
+}
+
+fn check_input(
+    graph: &Graph,
+    v: Value,
+    array: &Array,
+    binding: &mut BTreeMap<Symbol, u64>,
+) -> Result<(), ExecError> {
+    let name = graph.value(v).name.clone();
+    let Type::Tensor(ty) = graph.ty(v) else {
+        return Err(ExecError::unsupported(&name, "inputs other than tensors are not run yet"));
+    };
+    let (found, fits) = match &array.data {
+        Numbers::F32(_) => ("floats", ty.dtype.is_float()),
+        Numbers::I32(_) => ("integers", ty.dtype.is_int()),
+        Numbers::Bool(_) => ("booleans", ty.dtype == DType::Bool),
+    };
+    if !fits {
+        let expected = ty.dtype.to_string();
+        return Err(ExecError::InputType { name, found: found.into(), expected });
+    }
+    let bad = |why: String| ExecError::InputShape {
+        name: graph.value(v).name.clone(),
+        found: array.shape.clone(),
+        why,
+    };
+    if array.shape.len() != ty.rank() {
+        return Err(bad(format!("{ty} has rank {}", ty.rank())));
+    }
+    for (i, (&n, dim)) in array.shape.iter().zip(&ty.shape).enumerate() {
+        let n = n as u64;
+        let expected = match dim {
+            Dim::Fixed(d) => *d,
+            Dim::Symbol(s) => *binding.entry(s.clone()).or_insert(n),
+        };
+        if n != expected {
+            return Err(bad(format!("axis {i} must be {expected}")));
+        }
+        if n == 0 {
+            return Err(bad(format!("axis {i} is empty")));
+        }
+        if let Dim::Symbol(s) = dim
+            && let Some((low, high)) = graph.symbols.ranges.get(s)
+            && (n < *low || high.is_some_and(|h| n > h))
+        {
+            return Err(bad(format!("axis {i} is outside the model's range")));
+        }
+    }
+    Ok(())
+}
