@@ -9,6 +9,7 @@
 //! somebody reads them; every file is treated as if an enemy had made it: what is wrong with it is
 //! an [`Error`], never a panic. Functions that take [`bytes::Bytes`] are for tests and fuzzing.
 
+pub mod arrays;
 mod error;
 pub mod huggingface;
 pub mod mapped;

@@ -10,10 +10,13 @@ mod features;
 mod hints;
 mod manifest;
 pub mod proto;
+mod read;
+mod symbols;
 mod value;
 mod write;
 
 pub use features::{
     Array, Color, Description, Feature, FunctionDescription, Image, ImageSizes, Kind, Shapes, Span,
 };
+pub use read::{Package, decode_model, read};
 pub use write::{Written, write};
