@@ -7,7 +7,7 @@ use russet_ir::{BlockId, DType, Dim, Graph, NodeId, Op, Symbol, Type, Value};
 
 use crate::kernels::half::Rounding;
 use crate::ops::{Operands, evaluate_with, gather_rows};
-use crate::{Array, ExecError, Numbers};
+use crate::{Arithmetic, Array, ExecError, Numbers};
 
 /// Arrays of a graph's values, by value. Constants are not among them: they are read when needed.
 pub struct Env {
@@ -156,6 +156,30 @@ pub(crate) fn named(error: ExecError, graph: &Graph, id: NodeId) -> ExecError {
 pub fn evaluate(graph: &Graph, op: &Op) -> Result<Vec<Array>, ExecError> {
     let get = |v: Value| read(graph, v, |_| None, Rounding::F32);
     evaluate_with(op, &Operands { get: &get, rounding: Rounding::F32, op: op.name() })
+}
+
+/// One node on given values, in an arithmetic: what that op alone does to exact operands.
+///
+/// `value` gives every operand that is no constant. Nodes with blocks are not run.
+pub fn evaluate_node(
+    graph: &Graph,
+    id: NodeId,
+    arithmetic: Arithmetic,
+    value: &dyn Fn(Value) -> Option<Array>,
+) -> Result<Vec<Array>, ExecError> {
+    let rounding = arithmetic.rounding();
+    let op = &graph.node(id).op;
+    if let Some((table, indices)) = table_lookup(graph, op)
+        && let Some(indices) = value(indices)
+    {
+        return Ok(vec![stored(gather_rows(table, &indices)?, rounding)]);
+    }
+    let get = |v: Value| match value(v) {
+        Some(array) => Ok(Cow::Owned(stored(array, rounding))),
+        None => read(graph, v, |_| None, rounding),
+    };
+    let operands = Operands { get: &get, rounding, op: op.name() };
+    evaluate_with(op, &operands).map_err(|e| named(e, graph, id))
 }
 
 /// The arrays of the function's inputs in order, each of the right kind and an allowed shape.

@@ -12,6 +12,6 @@ mod ops;
 mod session;
 
 pub use array::{Array, Numbers};
-pub use env::{Env, evaluate};
+pub use env::{Env, evaluate, evaluate_node};
 pub use error::ExecError;
 pub use session::{Arithmetic, Session};
