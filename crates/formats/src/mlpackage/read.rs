@@ -405,9 +405,9 @@ impl<'a> Decoder<'a> {
     fn block(&mut self, r: &mut Reading, block: &proto::Block, id: BlockId) -> Result<(), Error> {
         let mark = r.scope.mark();
         for input in &block.inputs {
-            let ty = value::decode_type(input.r#type.as_ref(), &input.name);
-            let ty = ty.map_err(|e| Error::malformed(self.file, Some(&input.name), e))?;
             let name = r.unique(&input.name);
+            let ty = value::decode_type(input.r#type.as_ref(), &name);
+            let ty = ty.map_err(|e| Error::malformed(self.file, Some(&input.name), e))?;
             let v = r.graph.add_block_input(id, &name, ty);
             r.scope.set(input.name.clone(), Entry::Value(v));
         }
@@ -482,12 +482,12 @@ impl<'a> Decoder<'a> {
             self.block(r, inner, id)?;
             blocks.push(id);
         }
+        let names: Vec<String> = op.outputs.iter().map(|o| r.unique(&o.name)).collect();
         let mut types = Vec::new();
-        for output in &op.outputs {
-            let ty = value::decode_type(output.r#type.as_ref(), &output.name);
+        for (output, name) in op.outputs.iter().zip(&names) {
+            let ty = value::decode_type(output.r#type.as_ref(), name);
             types.push(ty.map_err(|e| Error::malformed(file, Some(&output.name), e))?);
         }
-        let names: Vec<String> = op.outputs.iter().map(|o| r.unique(&o.name)).collect();
         let declared = match fit(&op.r#type, &arguments, self.opset) {
             Fit::Declared(declared, _) => match r.agrees(&declared, &types, &blocks) {
                 Ok(()) => Some(declared),
