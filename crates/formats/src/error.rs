@@ -43,7 +43,7 @@ pub enum Error {
     #[error("the model is a {found}, an ML Program is expected")]
     NotMlProgram { file: PathBuf, found: &'static str },
     #[error("{error}")]
-    Op { file: PathBuf, at: String, error: OpError },
+    Op { file: PathBuf, at: String, error: Box<OpError> },
     /// A program that the format cannot hold.
     #[error("{why}")]
     Unwritable { file: PathBuf, at: String, why: String, help: Option<&'static str> },

@@ -1,5 +1,6 @@
 //! `.npz`: a zip archive of `.npy` files.
 
+use std::collections::HashSet;
 use std::io::{Cursor, Read, Write};
 use std::path::Path;
 
@@ -23,6 +24,7 @@ pub fn parse(bytes: Bytes, path: &Path) -> Result<Arrays, Error> {
     let archive = ZipArchive::new(Cursor::new(bytes));
     let mut archive = archive.map_err(|e| wrong(None, format!("it is no archive: {e}")))?;
     let mut arrays = Arrays::new();
+    let mut names = HashSet::new();
     for i in 0..archive.len() {
         let mut member = archive.by_index(i).map_err(|e| wrong(None, e.to_string()))?;
         let full = String::from_utf8_lossy(member.name_raw()).into_owned();
@@ -44,7 +46,7 @@ pub fn parse(bytes: Bytes, path: &Path) -> Result<Arrays, Error> {
         let done = { read }.read_to_end(&mut start);
         done.map_err(|e| wrong(Some(&full), format!("it cannot be inflated: {e}")))?;
         let tensor = npy::parse(start.into(), path).map_err(|e| within(e, &full))?;
-        if arrays.iter().any(|(n, _)| *n == name) {
+        if !names.insert(name.clone()) {
             return Err(wrong(Some(&full), "two arrays have this name".into()));
         }
         arrays.push((name, tensor));
@@ -67,8 +69,9 @@ fn within(e: Error, member: &str) -> Error {
 /// Writes arrays, stored as they are (numpy's `savez`), without times.
 pub fn write(path: &Path, arrays: &[(String, Tensor)]) -> Result<(), Error> {
     let mut headers = Vec::new();
-    for (i, (name, tensor)) in arrays.iter().enumerate() {
-        if arrays[..i].iter().any(|(n, _)| n == name) {
+    let mut names = HashSet::new();
+    for (name, tensor) in arrays {
+        if !names.insert(name) {
             return Err(Error::unwritable(path, name, "two arrays have this name", None));
         }
         headers

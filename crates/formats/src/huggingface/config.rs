@@ -147,7 +147,7 @@ impl Config {
             let expected = format!("a multiple of `{}`, {}", f.n_heads, config.n_heads);
             return Err(json.error(f.hidden, config.hidden.to_string(), expected));
         }
-        if config.n_buckets % 4 != 0 {
+        if !config.n_buckets.is_multiple_of(4) {
             let (found, expected) = (config.n_buckets.to_string(), "a multiple of 4".to_owned());
             return Err(json.error("relative_attention_num_buckets", found, expected));
         }

@@ -34,7 +34,7 @@ impl Net {
         let outputs = added.map_err(|error| Error::Op {
             file: self.file.clone(),
             at: self.module.clone(),
-            error,
+            error: Box::new(error),
         })?;
         Ok(outputs[0])
     }

@@ -1,0 +1,365 @@
+//! A program as messages: what `write` puts into the model file.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::Path;
+
+use russet_ir::{
+    Arg, Attr, BlockId, DType, Def, Graph, NodeId, Op, Opset, Program, Tensor, Type, Value,
+};
+
+use super::features::{self, Description, Feature, FunctionDescription, Kind, Shapes};
+use super::names::Names;
+use super::{blob, hints, proto, value};
+use crate::Error;
+
+/// Elements from which on a constant is put into the weight file; as `coremltools` does it.
+const BLOB_MIN: u64 = 10;
+const BLOB_NAME: &str = "@model_path/weights/weight.bin";
+
+/// Parameters that Core ML wants inline instead of by name.
+const INLINE: &[(&str, &str)] = &[
+    ("classify", "classes"),
+    ("reshape_like", "begins"),
+    ("reshape_like", "ends"),
+    ("reshape_like", "end_masks"),
+];
+
+/// A program becoming messages, its weights going to the weight file on the way.
+pub struct Encoder<'a> {
+    pub program: &'a Program,
+    /// For errors.
+    pub out: &'a Path,
+    pub blobs: blob::Writer<BufWriter<&'a File>>,
+}
+
+impl Encoder<'_> {
+    pub fn model(&mut self, description: &Description) -> Result<proto::Model, Error> {
+        let opset = self.program.opset;
+        let mut functions = BTreeMap::new();
+        let mut described = Vec::new();
+        for graph in &self.program.functions {
+            let given = description.functions.iter().find(|f| f.name == graph.name);
+            described.push(self.describe(graph, given)?);
+            functions.insert(graph.name.clone(), self.function(graph)?);
+        }
+        let ml_program = proto::Program { version: 1, functions, ..Default::default() };
+        let metadata = Some(self.metadata());
+        let description = match described.as_slice() {
+            [one] if one.name == "main" => proto::ModelDescription {
+                input: one.inputs.iter().map(Feature::encode).collect(),
+                output: one.outputs.iter().map(Feature::encode).collect(),
+                state: one.states.iter().map(Feature::encode).collect(),
+                predicted_feature_name: one.predicted_feature.clone(),
+                predicted_probabilities_name: one.predicted_probabilities.clone(),
+                metadata,
+                ..Default::default()
+            },
+            many => proto::ModelDescription {
+                functions: many.iter().map(encode_function).collect(),
+                default_function_name: many[0].name.clone(),
+                metadata,
+                ..Default::default()
+            },
+        };
+        Ok(proto::Model {
+            specification_version: opset.spec_version(),
+            description: Some(description),
+            is_updatable: false,
+            ml_program: Some(ml_program),
+        })
+    }
+
+    fn metadata(&self) -> proto::Metadata {
+        let mut m = proto::Metadata::default();
+        for (key, value) in &self.program.metadata {
+            let value = value.clone();
+            match key.as_str() {
+                "shortDescription" => m.short_description = value,
+                "version" => m.version_string = value,
+                "author" => m.author = value,
+                "license" => m.license = value,
+                _ => drop(m.user_defined.insert(key.clone(), value)),
+            }
+        }
+        if let Some(hint) = hints::render(self.program) {
+            m.user_defined.insert(hints::KEY.into(), hint);
+        }
+        m
+    }
+
+    /// The features of a function: what follows from its types, and what is given beside.
+    fn describe(
+        &self,
+        graph: &Graph,
+        given: Option<&FunctionDescription>,
+    ) -> Result<FunctionDescription, Error> {
+        let empty = FunctionDescription::default();
+        let given = given.unwrap_or(&empty);
+        let mut described = FunctionDescription {
+            name: graph.name.clone(),
+            predicted_feature: given.predicted_feature.clone(),
+            predicted_probabilities: given.predicted_probabilities.clone(),
+            ..Default::default()
+        };
+        for &v in graph.inputs() {
+            match graph.ty(v) {
+                Type::State(_) => described.states.push(self.feature(graph, v, &given.states)?),
+                _ => described.inputs.push(self.feature(graph, v, &given.inputs)?),
+            }
+        }
+        for &v in graph.outputs() {
+            let name = &graph.value(v).name;
+            if graph.outputs().iter().filter(|&&o| o == v).count() > 1 {
+                return Err(self.refuse(graph, name, "it is returned twice", None));
+            }
+            if matches!(graph.value(v).def, Def::Input(..)) {
+                let why = "an input cannot be an output as it is";
+                return Err(self.refuse(graph, name, why, Some("put an `identity` between them")));
+            }
+            described.outputs.push(self.feature(graph, v, &given.outputs)?);
+        }
+        let enumerated = |f: &&Feature| matches!(&f.kind, Kind::Array(a) if matches!(a.flexible, Shapes::Enumerated(_)));
+        let n_enumerated = described.inputs.iter().filter(enumerated).count();
+        if n_enumerated > 1 && self.program.opset < Opset::Ios18 {
+            let opset = self.program.opset;
+            let why = format!(
+                "{n_enumerated} inputs have enumerated shapes; {opset} allows one, ios18 several"
+            );
+            let help = "fix the shapes, raise the opset, or leave one input flexible (an encoder can make its mask from its ids)";
+            return Err(self.refuse(graph, "its inputs", why, Some(help)));
+        }
+        Ok(described)
+    }
+
+    fn feature(&self, graph: &Graph, v: Value, given: &[Feature]) -> Result<Feature, Error> {
+        let data = graph.value(v);
+        let given = given.iter().find(|f| f.name == data.name);
+        let is_input = matches!(data.def, Def::Input(..));
+        let kind = match given.map(|g| &g.kind) {
+            Some(kind @ (Kind::Image(_) | Kind::Dictionary { .. } | Kind::Sequence)) => {
+                kind.clone()
+            }
+            Some(kind @ (Kind::Int64 | Kind::Double | Kind::String)) => kind.clone(),
+            Some(Kind::Array(_) | Kind::State(_)) | None => {
+                let opset = self.program.opset;
+                let array = features::array_of(graph, &data.ty, opset, is_input);
+                let help = "cast it to fp32 or int32 at the border, or raise the opset";
+                let mut array =
+                    array.map_err(|why| self.refuse(graph, &data.name, why, Some(help)))?;
+                if let Some(Kind::Array(g)) = given.map(|g| &g.kind) {
+                    array.default = g.default;
+                }
+                if matches!(data.ty, Type::State(_)) {
+                    Kind::State(array)
+                } else {
+                    Kind::Array(array)
+                }
+            }
+        };
+        let text = given.map(|g| g.text.clone()).unwrap_or_default();
+        let optional = given.is_some_and(|g| g.optional);
+        Ok(Feature { name: data.name.clone(), text, optional, kind })
+    }
+
+    fn refuse(
+        &self,
+        graph: &Graph,
+        what: &str,
+        why: impl Into<String>,
+        help: Option<&'static str>,
+    ) -> Error {
+        Error::unwritable(self.out, format!("function {}: {what}", graph.name), why, help)
+    }
+
+    fn function(&mut self, graph: &Graph) -> Result<proto::Function, Error> {
+        let mut names = Names::of(graph.values().map(|(_, d)| d.name.clone()));
+        let mut block = self.block(graph, BlockId::BODY, &mut names)?;
+        let inputs = std::mem::take(&mut block.inputs);
+        let opset = self.program.opset.coreml_name();
+        Ok(proto::Function {
+            inputs,
+            opset: opset.into(),
+            block_specializations: BTreeMap::from([(opset.to_owned(), block)]),
+            attributes: BTreeMap::new(),
+        })
+    }
+
+    fn block(
+        &mut self,
+        graph: &Graph,
+        id: BlockId,
+        names: &mut Names,
+    ) -> Result<proto::Block, Error> {
+        let block = graph.block(id);
+        let mut operations = Vec::new();
+        for &node in &block.nodes {
+            self.node(graph, node, names, &mut operations)?;
+        }
+        Ok(proto::Block {
+            inputs: block.inputs.iter().map(|&v| named(graph, v)).collect(),
+            outputs: block.outputs.iter().map(|&v| graph.value(v).name.clone()).collect(),
+            operations,
+            attributes: BTreeMap::new(),
+        })
+    }
+
+    /// Appends the operation of `id`, after the constants its parameters become.
+    fn node(
+        &mut self,
+        graph: &Graph,
+        id: NodeId,
+        names: &mut Names,
+        operations: &mut Vec<proto::Operation>,
+    ) -> Result<(), Error> {
+        let node = graph.node(id);
+        let name = graph.value(node.outputs[0]).name.clone();
+        if let Op::Const(c) = &node.op {
+            if !only_inlined(graph, node.outputs[0]) {
+                operations.push(self.constant(&name, &c.val)?);
+            }
+            return Ok(());
+        }
+        let op_name = node.op.name().to_owned();
+        let mut operation = proto::Operation {
+            r#type: op_name.clone(),
+            outputs: node.outputs.iter().map(|&v| named(graph, v)).collect(),
+            attributes: name_attribute(&name),
+            ..Default::default()
+        };
+        let float = float_type(graph, &node.op);
+        for (param, arg) in node.op.args(self.program.opset) {
+            let values = match arg {
+                Arg::Value(v) => vec![v],
+                Arg::Values(vs) => vs,
+                Arg::Attr(attr) => {
+                    let constant = names.unique(&format!("{name}_{param}"));
+                    operations.push(self.constant(&constant, &tensor(attr, float))?);
+                    operation.inputs.insert(param.to_owned(), argument([by_name(constant)]));
+                    continue;
+                }
+            };
+            // Before iOS 18 the constants of a compressed weight are attributes, as of a `const`.
+            let is_attribute = is_constexpr(&op_name) && self.program.opset < Opset::Ios18;
+            if let (true, [v]) = (is_attribute, values.as_slice())
+                && let Some(t) = graph.constant(*v)
+            {
+                let value = self.value(t)?;
+                operation.attributes.insert(param.to_owned(), value);
+                continue;
+            }
+            let mut bindings = Vec::new();
+            for v in values {
+                bindings.push(match (is_inlined(&op_name, param), graph.constant(v)) {
+                    (true, Some(t)) if op_name == "classify" => by_value(value::encode_list(t)),
+                    (true, Some(t)) => by_value(self.value(t)?),
+                    _ => by_name(graph.value(v).name.clone()),
+                });
+            }
+            operation.inputs.insert(param.to_owned(), argument(bindings));
+        }
+        for &inner in &node.blocks {
+            operation.blocks.push(self.block(graph, inner, names)?);
+        }
+        operations.push(operation);
+        Ok(())
+    }
+
+    fn constant(&mut self, name: &str, tensor: &Tensor) -> Result<proto::Operation, Error> {
+        let mut attributes = name_attribute(name);
+        attributes.insert("val".into(), self.value(tensor)?);
+        let ty = Some(value::encode_type(&tensor.ty().into()));
+        Ok(proto::Operation {
+            r#type: "const".into(),
+            outputs: vec![proto::NamedValueType { name: name.to_owned(), r#type: ty }],
+            attributes,
+            ..Default::default()
+        })
+    }
+
+    fn value(&mut self, tensor: &Tensor) -> Result<proto::Value, Error> {
+        let spec_version = self.program.opset.spec_version();
+        if tensor.n_elements() < BLOB_MIN || !blob::can_hold(tensor.dtype, spec_version) {
+            return Ok(value::encode_immediate(tensor));
+        }
+        let offset = self.blobs.add(tensor);
+        let offset = offset.map_err(|e| Error::io(self.out, "write its weights", e))?;
+        Ok(value::encode_blob(tensor, BLOB_NAME, offset))
+    }
+}
+
+fn is_constexpr(op: &str) -> bool {
+    op.starts_with("constexpr_")
+}
+
+fn is_inlined(op: &str, param: &str) -> bool {
+    is_constexpr(op) || INLINE.contains(&(op, param))
+}
+
+/// Is `v` read, and only where constants are written inline?
+fn only_inlined(graph: &Graph, v: Value) -> bool {
+    let users = graph.users(v);
+    let inlined = |id: &NodeId| {
+        let op = &graph.node(*id).op;
+        let Op::Opaque(opaque) = op else { return is_constexpr(op.name()) };
+        let mut reading = opaque.operands.iter().filter(|(_, vs)| vs.contains(&v));
+        reading.all(|(param, _)| is_inlined(&opaque.name, param))
+    };
+    !users.is_empty() && !graph.is_output(v) && users.iter().all(inlined)
+}
+
+/// The element type the float parameters of `op` have: that of its first tensor operand.
+fn float_type(graph: &Graph, op: &Op) -> DType {
+    let dtypes = op.operands().into_iter().filter_map(|v| Some(graph.ty(v).tensor()?.dtype));
+    dtypes.into_iter().next().filter(|d| d.is_float()).unwrap_or(DType::F32)
+}
+
+fn tensor(attr: Attr, float: DType) -> Tensor {
+    match attr {
+        Attr::Int(i) => Tensor::i32(vec![], &[i]),
+        Attr::Ints(v) => Tensor::i32(vec![v.len() as u64], &v),
+        Attr::Bool(b) => Tensor::bool(b),
+        Attr::Bools(v) => {
+            let bytes: Vec<u8> = v.iter().map(|&b| u8::from(b)).collect();
+            let shape = vec![v.len() as u64];
+            Tensor::new(DType::Bool, shape, bytes.into()).expect("a byte for each")
+        }
+        Attr::Float(x) => Tensor::f32(vec![], &[x]).cast(float),
+        Attr::Str(s) => Tensor::string(&s),
+        Attr::Tensor(t) => t,
+    }
+}
+
+fn named(graph: &Graph, v: Value) -> proto::NamedValueType {
+    let data = graph.value(v);
+    let ty = Some(value::encode_type(&data.ty));
+    proto::NamedValueType { name: data.name.clone(), r#type: ty }
+}
+
+fn name_attribute(name: &str) -> BTreeMap<String, proto::Value> {
+    BTreeMap::from([("name".to_owned(), value::encode_immediate(&Tensor::string(name)))])
+}
+
+fn by_name(name: String) -> proto::Binding {
+    proto::Binding { bound: Some(proto::Bound::Name(name)) }
+}
+
+fn by_value(value: proto::Value) -> proto::Binding {
+    proto::Binding { bound: Some(proto::Bound::Value(value)) }
+}
+
+fn argument(bindings: impl IntoIterator<Item = proto::Binding>) -> proto::Argument {
+    proto::Argument { arguments: bindings.into_iter().collect() }
+}
+
+fn encode_function(f: &FunctionDescription) -> proto::FunctionDescription {
+    proto::FunctionDescription {
+        name: f.name.clone(),
+        input: f.inputs.iter().map(Feature::encode).collect(),
+        output: f.outputs.iter().map(Feature::encode).collect(),
+        predicted_feature_name: f.predicted_feature.clone(),
+        predicted_probabilities_name: f.predicted_probabilities.clone(),
+        state: f.states.iter().map(Feature::encode).collect(),
+    }
+}
