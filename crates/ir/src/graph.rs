@@ -346,7 +346,8 @@ impl Graph {
         let values = values.collect();
         for v in op.operands() {
             let users = &mut self.users[v.index()];
-            if !users.contains(&id) {
+            // The node is new, so it can only be the last; a value may have very many readers.
+            if users.last() != Some(&id) {
                 users.push(id);
             }
         }

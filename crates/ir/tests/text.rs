@@ -67,6 +67,11 @@ fn errors_say_where() {
         ("func f() {\n\n %y = nope()\n} -> %y", 3, "no op `nope`"),
         ("func f(%x: fp16[2]) { %y = relu(x=%x, x=%x) } -> %y", 1, "no parameter `x`"),
         ("func f(%x: fp16[2]) { %y = softmax(x=%x, axis=1) } -> %y", 1, "axis 1 does not exist"),
+        (
+            "func f(%x: fp16[1, 4, 8], %w: fp16[4, 4, 0]) { %y = conv(x=%x, weight=%w, pad_type=\"same\") } -> %y",
+            1,
+            "a kernel of extents [0]",
+        ),
         ("func f(%x: int9[2]) {", 1, "no type `int9`"),
         ("func f(%x: fp16[99999999999999999999]) {", 1, "too large"),
         ("program ios18 func f() { %c = const(val=fp16[2] [1]) } -> %c", 1, "needs 4 bytes"),

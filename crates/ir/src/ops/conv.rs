@@ -80,7 +80,8 @@ impl Conv {
                 (PadType::Same | PadType::SameLower, _) => {
                     let covered = (input[i].div_ceil(s).max(1) - 1)
                         .saturating_mul(s)
-                        .saturating_add((k - 1).saturating_mul(d) + 1);
+                        .saturating_add((k - 1).saturating_mul(d))
+                        .saturating_add(1);
                     let total = covered.saturating_sub(input[i]);
                     let (small, large) = (total / 2, total - total / 2);
                     if self.pad_type == PadType::Same { (small, large) } else { (large, small) }
@@ -133,6 +134,9 @@ impl OpDef for Conv {
             require_vector(types, bias, c_out)?;
         }
         let kernel = &w_shape[2..];
+        if kernel.contains(&0) {
+            return Err(TypeError::param(format!("a kernel of extents {kernel:?}")));
+        }
         let mut shape = vec![x.shape[0].clone(), Dim::Fixed(c_out)];
         let known: Vec<u64> = x.shape[2..].iter().map(|d| d.fixed().unwrap_or(0)).collect();
         for (i, a) in self.axes(kernel, &known)?.into_iter().enumerate() {
