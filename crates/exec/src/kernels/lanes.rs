@@ -6,15 +6,35 @@
 
 const N: usize = 16;
 
+/// Columns summed side by side: a few cache lines of each row at a time.
+pub(super) const SIDE: usize = 64;
+
+/// For each column, the sum of `f(row, column)` in the order of [`sum`]: the layout does not show.
+#[inline(always)]
+pub(super) fn column_sums(rows: &[&mut [f32]], f: impl Fn(usize, f32) -> f32) -> [f32; SIDE] {
+    let mut sums = [[0.0; SIDE]; N];
+    for (r, row) in rows.iter().enumerate() {
+        let sums = &mut sums[r % N];
+        sums.iter_mut().zip(row.iter()).enumerate().for_each(|(c, (sum, x))| *sum += f(c, *x));
+    }
+    let mut n = N / 2;
+    while n > 0 {
+        let (low, high) = sums.split_at_mut(n);
+        for (low, high) in low.iter_mut().zip(high) {
+            low.iter_mut().zip(high).for_each(|(a, b)| *a += *b);
+        }
+        n /= 2;
+    }
+    sums[0]
+}
+
 /// The sum of `f` of every number.
 #[inline(always)]
 pub(super) fn sum(x: &[f32], f: impl Fn(f32) -> f32) -> f32 {
     let (chunks, rest) = x.as_chunks::<N>();
     let mut sums = [0.0; N];
     for chunk in chunks {
-        for i in 0..N {
-            sums[i] += f(chunk[i]);
-        }
+        sums = std::array::from_fn(|i| sums[i] + f(chunk[i]));
     }
     for (sum, x) in sums.iter_mut().zip(rest) {
         *sum += f(*x);
@@ -28,9 +48,7 @@ pub(super) fn wide_sum(x: &[f32], f: impl Fn(f64) -> f64) -> f64 {
     let (chunks, rest) = x.as_chunks::<N>();
     let mut sums = [0.0; N];
     for chunk in chunks {
-        for i in 0..N {
-            sums[i] += f(chunk[i] as f64);
-        }
+        sums = std::array::from_fn(|i| sums[i] + f(chunk[i] as f64));
     }
     for (sum, x) in sums.iter_mut().zip(rest) {
         *sum += f(*x as f64);
@@ -44,9 +62,7 @@ pub(super) fn pick(x: &[f32], start: f32, pick: impl Fn(f32, f32) -> f32) -> f32
     let (chunks, rest) = x.as_chunks::<N>();
     let mut picked = [start; N];
     for chunk in chunks {
-        for i in 0..N {
-            picked[i] = pick(picked[i], chunk[i]);
-        }
+        picked = std::array::from_fn(|i| pick(picked[i], chunk[i]));
     }
     for (picked, x) in picked.iter_mut().zip(rest) {
         *picked = pick(*picked, *x);

@@ -29,6 +29,7 @@ pub fn layer_norm_plainly(row: &mut [f32], affine: &Affine) {
 /// Layer normalisation in place along the middle axis of `(outer, n, inner)`.
 ///
 /// With `inner` above one this is the channels-first layout `(B, C, 1, S)`: `n` is C, `inner` is S.
+/// Each result is the same in either layout.
 pub fn layer_norm(x: &mut [f32], n: usize, inner: usize, affine: &Affine) {
     for part in [affine.gamma, affine.beta].into_iter().flatten() {
         assert_eq!(part.len(), n, "one factor and summand for each place along the axis");
@@ -36,7 +37,7 @@ pub fn layer_norm(x: &mut [f32], n: usize, inner: usize, affine: &Affine) {
     match (n, inner) {
         (0, _) | (_, 0) => {}
         (_, 1) => parallel::pieces(x, n, |_, x| rows(x, n, affine)),
-        _ => parallel::pieces(x, n * inner, |_, x| columns(x, n, inner, affine)),
+        _ => parallel::column_blocks(x, (n, inner), lanes::SIDE, |rows| columns(rows, affine)),
     }
 }
 
@@ -45,53 +46,44 @@ per_isa! {
 }
 
 per_isa! {
-    fn columns(x: &mut [f32], n: usize, inner: usize, affine: &Affine) = columns_with
+    fn columns(rows: &mut [&mut [f32]], affine: &Affine) = columns_with
 }
 
 #[inline(always)]
 fn rows_with(x: &mut [f32], n: usize, affine: &Affine) {
     for row in x.chunks_exact_mut(n) {
         let mean = lanes::sum(row, |x| x) / n as f32;
-        row.iter_mut().for_each(|x| *x -= mean);
-        let variance = lanes::sum(row, |x| x * x) / n as f32;
+        let variance = lanes::sum(row, |x| (x - mean) * (x - mean)) / n as f32;
         let scale = 1.0 / (variance + affine.epsilon).sqrt();
-        match affine.gamma {
-            Some(gamma) => row.iter_mut().zip(gamma).for_each(|(x, gamma)| *x *= scale * gamma),
-            None => row.iter_mut().for_each(|x| *x *= scale),
-        }
-        if let Some(beta) = affine.beta {
-            row.iter_mut().zip(beta).for_each(|(x, beta)| *x += beta);
+        match (affine.gamma, affine.beta) {
+            (Some(gamma), Some(beta)) => {
+                for ((x, gamma), beta) in row.iter_mut().zip(gamma).zip(beta) {
+                    *x = (*x - mean) * (scale * gamma) + beta;
+                }
+            }
+            (gamma, beta) => {
+                for (i, x) in row.iter_mut().enumerate() {
+                    let gamma = gamma.map_or(1.0, |gamma| gamma[i]);
+                    let beta = beta.map_or(0.0, |beta| beta[i]);
+                    *x = (*x - mean) * (scale * gamma) + beta;
+                }
+            }
         }
     }
 }
 
-/// Columns done side by side, a cache line or more of each row at a time.
-const SIDE: usize = 64;
-
+/// The same of columns side by side, with the same bits.
 #[inline(always)]
-fn columns_with(x: &mut [f32], n: usize, inner: usize, affine: &Affine) {
-    for slab in x.chunks_exact_mut(n * inner) {
-        for from in (0..inner).step_by(SIDE) {
-            let cols = from..inner.min(from + SIDE);
-            let mut sum = [0.0; SIDE];
-            for row in slab.chunks_exact(inner) {
-                sum.iter_mut().zip(&row[cols.clone()]).for_each(|(sum, x)| *sum += x);
-            }
-            let mean = sum.map(|sum| sum / n as f32);
-            let mut sum = [0.0; SIDE];
-            for row in slab.chunks_exact(inner) {
-                for ((sum, mean), x) in sum.iter_mut().zip(&mean).zip(&row[cols.clone()]) {
-                    *sum += (x - mean) * (x - mean);
-                }
-            }
-            let scale = sum.map(|sum| 1.0 / (sum / n as f32 + affine.epsilon).sqrt());
-            for (c, row) in slab.chunks_exact_mut(inner).enumerate() {
-                let gamma = affine.gamma.map_or(1.0, |gamma| gamma[c]);
-                let beta = affine.beta.map_or(0.0, |beta| beta[c]);
-                for ((x, mean), scale) in row[cols.clone()].iter_mut().zip(&mean).zip(&scale) {
-                    *x = (*x - mean) * (scale * gamma) + beta;
-                }
-            }
+fn columns_with(rows: &mut [&mut [f32]], affine: &Affine) {
+    let n = rows.len() as f32;
+    let mean = lanes::column_sums(rows, |_, x| x).map(|sum| sum / n);
+    let squares = lanes::column_sums(rows, |c, x| (x - mean[c]) * (x - mean[c]));
+    let scale = squares.map(|sum| 1.0 / (sum / n + affine.epsilon).sqrt());
+    for (i, row) in rows.iter_mut().enumerate() {
+        let gamma = affine.gamma.map_or(1.0, |gamma| gamma[i]);
+        let beta = affine.beta.map_or(0.0, |beta| beta[i]);
+        for ((x, mean), scale) in row.iter_mut().zip(&mean).zip(&scale) {
+            *x = (*x - mean) * (scale * gamma) + beta;
         }
     }
 }
@@ -117,6 +109,10 @@ mod tests {
                 expected.chunks_exact_mut(n).for_each(|row| layer_norm_plainly(row, &affine));
                 let mut turned = vec![0.0; len];
                 transpose(&found, &[outer, n, inner], &[0, 2, 1], &mut turned);
+                let mut by_rows = vec![0.0; len];
+                transpose(&x, &[outer, n, inner], &[0, 2, 1], &mut by_rows);
+                layer_norm(&mut by_rows, n, 1, &affine);
+                assert_eq!(turned, by_rows, "the layout does not show");
                 for (found, expected) in turned.iter().zip(&expected) {
                     assert!((found - expected).abs() <= 2e-6, "{found} {expected}");
                 }

@@ -20,3 +20,26 @@ pub(super) fn pieces(x: &mut [f32], grain: usize, f: impl Fn(usize, &mut [f32]) 
 pub(super) fn each_chunk(out: &mut [f32], len: usize, f: impl Fn(usize, &mut [f32]) + Sync) {
     out.par_chunks_mut(len.max(1)).enumerate().for_each(|(i, chunk)| f(i, chunk));
 }
+
+/// Runs `f` on blocks of columns of the matrices `(outer, n, inner)`: rows of at most `side`
+/// numbers each, `n` of them.
+pub(super) fn column_blocks(
+    x: &mut [f32],
+    (n, inner): (usize, usize),
+    side: usize,
+    f: impl Fn(&mut [&mut [f32]]) + Sync,
+) {
+    let parallel = rayon::current_num_threads() > 1 && x.len() >= LEN_MIN;
+    let mut blocks: Vec<Vec<&mut [f32]>> = Vec::new();
+    for slab in x.chunks_exact_mut(n * inner) {
+        let first = blocks.len();
+        blocks.extend((0..inner.div_ceil(side)).map(|_| Vec::with_capacity(n)));
+        for row in slab.chunks_exact_mut(inner) {
+            blocks[first..].iter_mut().zip(row.chunks_mut(side)).for_each(|(b, r)| b.push(r));
+        }
+    }
+    match parallel {
+        true => blocks.par_iter_mut().for_each(|block| f(block)),
+        false => blocks.iter_mut().for_each(|block| f(block)),
+    }
+}

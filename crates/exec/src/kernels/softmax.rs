@@ -14,11 +14,13 @@ pub fn softmax_plainly(row: &mut [f32]) {
 }
 
 /// Softmax in place along the middle axis of `(outer, n, inner)`; the outer length is what `x` has.
+///
+/// Each result is the same in either layout.
 pub fn softmax(x: &mut [f32], n: usize, inner: usize) {
     match (n, inner) {
         (0, _) | (_, 0) => {}
         (_, 1) => parallel::pieces(x, n, |_, x| rows(x, n)),
-        _ => parallel::pieces(x, n * inner, |_, x| columns(x, n, inner)),
+        _ => parallel::column_blocks(x, (n, inner), lanes::SIDE, |rows| columns(rows)),
     }
 }
 
@@ -27,45 +29,36 @@ per_isa! {
 }
 
 per_isa! {
-    fn columns(x: &mut [f32], n: usize, inner: usize) = columns_with
+    fn columns(rows: &mut [&mut [f32]]) = columns_with
 }
 
 #[inline(always)]
 fn rows_with(x: &mut [f32], n: usize) {
-    for row in x.chunks_exact_mut(n) {
-        let max = lanes::pick(row, f32::NEG_INFINITY, lanes::larger);
-        row.iter_mut().for_each(|x| *x = math::exp(*x - max));
-        let scale = 1.0 / lanes::sum(row, |x| x);
-        row.iter_mut().for_each(|x| *x *= scale);
-    }
+    x.chunks_exact_mut(n).for_each(softmax_row);
 }
 
-/// Columns done side by side, a cache line or more of each row at a time.
-const SIDE: usize = 64;
-
+/// One row, within a kernel.
 #[inline(always)]
-fn columns_with(x: &mut [f32], n: usize, inner: usize) {
-    for slab in x.chunks_exact_mut(n * inner) {
-        for from in (0..inner).step_by(SIDE) {
-            let cols = from..inner.min(from + SIDE);
-            let mut max = [f32::NEG_INFINITY; SIDE];
-            for row in slab.chunks_exact(inner) {
-                max.iter_mut()
-                    .zip(&row[cols.clone()])
-                    .for_each(|(m, x)| *m = lanes::larger(*m, *x));
-            }
-            let mut sum = [0.0; SIDE];
-            for row in slab.chunks_exact_mut(inner) {
-                for ((x, max), sum) in row[cols.clone()].iter_mut().zip(&max).zip(&mut sum) {
-                    *x = math::exp(*x - *max);
-                    *sum += *x;
-                }
-            }
-            let scale = sum.map(|sum| 1.0 / sum);
-            for row in slab.chunks_exact_mut(inner) {
-                row[cols.clone()].iter_mut().zip(&scale).for_each(|(x, scale)| *x *= scale);
-            }
-        }
+pub(super) fn softmax_row(row: &mut [f32]) {
+    let max = lanes::pick(row, f32::NEG_INFINITY, lanes::larger);
+    row.iter_mut().for_each(|x| *x = math::exp(*x - max));
+    let scale = 1.0 / lanes::sum(row, |x| x);
+    row.iter_mut().for_each(|x| *x *= scale);
+}
+
+/// The same of columns side by side, with the same bits.
+#[inline(always)]
+fn columns_with(rows: &mut [&mut [f32]]) {
+    let mut max = [f32::NEG_INFINITY; lanes::SIDE];
+    for row in rows.iter() {
+        max.iter_mut().zip(row.iter()).for_each(|(m, x)| *m = lanes::larger(*m, *x));
+    }
+    for row in rows.iter_mut() {
+        row.iter_mut().zip(&max).for_each(|(x, max)| *x = math::exp(*x - *max));
+    }
+    let scale = lanes::column_sums(rows, |_, x| x).map(|sum| 1.0 / sum);
+    for row in rows.iter_mut() {
+        row.iter_mut().zip(&scale).for_each(|(x, scale)| *x *= scale);
     }
 }
 
@@ -86,6 +79,10 @@ mod tests {
             expected.chunks_exact_mut(n).for_each(softmax_plainly);
             let mut turned = vec![0.0; len];
             transpose(&found, &[outer, n, inner], &[0, 2, 1], &mut turned);
+            let mut by_rows = vec![0.0; len];
+            transpose(&x, &[outer, n, inner], &[0, 2, 1], &mut by_rows);
+            softmax(&mut by_rows, n, 1);
+            assert_eq!(turned, by_rows, "the layout does not show");
             for (found, expected) in turned.iter().zip(&expected) {
                 // The rounding of `x - max` (here up to 34) is a relative error of the exponential.
                 assert!((found - expected).abs() <= 3e-6 * expected, "{found} {expected}");

@@ -25,6 +25,8 @@ pub(super) trait Simd: Copy + Send + Sync {
     fn store(self, v: Self::V, to: &mut Self::Lanes);
     /// `a * b + c`, rounded once.
     fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// Asks for the cache line `at` numbers into `data`; beyond its end this does nothing useful.
+    fn prefetch(self, data: &[f32], at: usize);
     /// Runs `task` as a function of its own, compiled for this instruction set.
     fn call<T: Task>(self, task: T) -> T::Output;
 }
@@ -80,6 +82,9 @@ impl Simd for Portable {
     fn fma(self, a: [f32; 4], b: [f32; 4], c: [f32; 4]) -> [f32; 4] {
         std::array::from_fn(|i| a[i].mul_add(b[i], c[i]))
     }
+
+    #[inline(always)]
+    fn prefetch(self, _: &[f32], _: usize) {}
 
     #[inline(never)]
     fn call<T: Task>(self, task: T) -> T::Output {
@@ -144,6 +149,11 @@ macro_rules! simd {
             }
 
             #[inline(always)]
+            fn prefetch(self, data: &[f32], at: usize) {
+                prefetch(data.as_ptr().wrapping_add(at));
+            }
+
+            #[inline(always)]
             fn call<T: Task>(self, task: T) -> T::Output {
                 #[target_feature(enable = $features)]
                 #[inline(never)]
@@ -166,6 +176,13 @@ mod x86 {
     use super::{Simd, Task};
     use std::arch::x86_64::*;
 
+    /// Into the second-level cache.
+    #[inline(always)]
+    fn prefetch(at: *const f32) {
+        // SAFETY: a prefetch reads nothing and never faults; SSE is part of the baseline.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
+    }
+
     simd! {
         /// 32 registers of 16: a tile of 8 x 48 takes 24, its operands 4.
         Avx512: "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c", __m512, 16 lanes, 8 rows,
@@ -186,6 +203,10 @@ pub(super) use arm::Neon;
 mod arm {
     use super::{Simd, Task};
     use std::arch::aarch64::*;
+
+    /// Not stable on aarch64, whose cores prefetch such streams by themselves.
+    #[inline(always)]
+    fn prefetch(_: *const f32) {}
 
     simd! {
         /// 32 registers of 4: a tile of 8 x 12 takes 24, its operands 4.

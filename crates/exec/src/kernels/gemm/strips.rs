@@ -68,6 +68,13 @@ impl Strips {
         let begin = self.start + idx * self.width * self.depth + from * width;
         &self.data[begin..][..len * width]
     }
+
+    /// What follows step `to` of strip `idx` in memory: its next steps, then the next strip.
+    #[inline(always)]
+    pub fn after(&self, idx: usize, to: usize) -> &[f32] {
+        let begin = self.start + idx * self.width * self.depth + to * self.width_of(idx);
+        self.data.get(begin..).unwrap_or_default()
+    }
 }
 
 fn strip_width(lines_left: usize, width: usize, grain: usize) -> usize {

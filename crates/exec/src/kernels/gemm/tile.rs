@@ -67,8 +67,12 @@ fn strip_of<S: Simd, const N: usize>(
     for from in (0..right.depth).step_by(DEPTH) {
         let len = DEPTH.min(right.depth - from);
         let b = right.strip(strip_idx, from, len);
+        // Weights come from far away: while this strip is used, the next one is fetched.
+        let next = right.after(strip_idx, from + len);
+        let step = (N * S::LANES).div_ceil(out.len().div_ceil(S::ROWS).max(1));
         for (i, rows) in out.chunks_mut(S::ROWS).enumerate() {
             let at = (first_row + i * S::ROWS, from);
+            let b = Right { b, next: &next[(i * len * step).min(next.len())..], step };
             match rows.len() {
                 1 => tile::<S, 1, N>(simd, left, at, b, rows, cols.clone()),
                 2..=4 => tile::<S, 4, N>(simd, left, at, b, rows, cols.clone()),
@@ -79,18 +83,27 @@ fn strip_of<S: Simd, const N: usize>(
     }
 }
 
+/// What a tile reads of the right operand, and what it fetches for a later one.
+#[derive(Clone, Copy)]
+struct Right<'a> {
+    b: &'a [f32],
+    next: &'a [f32],
+    /// Numbers fetched at each step, so that all tiles together fetch one strip.
+    step: usize,
+}
+
 /// One tile from row `at.0`, continued from depth `at.1`: chooses how the left side is read.
 #[inline(always)]
 fn tile<S: Simd, const M: usize, const N: usize>(
     simd: S,
     left: Left,
     at: (usize, usize),
-    b: &[f32],
+    b: Right,
     out: &mut [&mut [f32]],
     cols: Range<usize>,
 ) {
     let (row, from) = at;
-    let len = b.len() / (N * S::LANES);
+    let len = b.b.len() / (N * S::LANES);
     match left {
         Left::View(view) if view.col_stride == 1 => {
             // Rows past the end repeat the last one; their sums are not stored.
@@ -192,7 +205,7 @@ fn accumulate<S: Simd, const M: usize, const N: usize>(
     simd: S,
     columns: impl Columns<M>,
     from: usize,
-    b: &[f32],
+    b: Right,
     out: &mut [&mut [f32]],
     cols: Range<usize>,
 ) {
@@ -220,7 +233,7 @@ fn accumulate<S: Simd, const M: usize, const N: usize>(
 /// The hot loop, in a function of its own: inlined, it would share its registers and spill them.
 struct MultiplyAdd<'a, C, const M: usize, const N: usize> {
     columns: C,
-    b: &'a [f32],
+    b: Right<'a>,
     sums: [&'a mut [f32]; M],
     /// Whether the sums hold those of the steps before; otherwise they start at zero.
     continued: bool,
@@ -233,7 +246,7 @@ impl<C: Columns<M>, const M: usize, const N: usize> Task for MultiplyAdd<'_, C, 
     #[expect(clippy::needless_range_loop)]
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let b = S::lanes(self.b).as_chunks::<N>().0;
+        let (b, next) = (S::lanes(self.b.b).as_chunks::<N>().0, self.b.next);
         let columns = self.columns.limited_to(b.len());
         let sums = self.sums.map(|row| S::lanes_mut(row).first_chunk_mut().expect("N registers"));
         let sums: [&mut [S::Lanes; N]; M] = sums;
@@ -245,7 +258,9 @@ impl<C: Columns<M>, const M: usize, const N: usize> Task for MultiplyAdd<'_, C, 
                 }
             }
         }
+        let step = self.b.step;
         for k in 0..b.len() {
+            simd.prefetch(next, k * step);
             let b: [S::V; N] = std::array::from_fn(|j| simd.load(&b[k][j]));
             let a = columns.column(k);
             for i in 0..M {
