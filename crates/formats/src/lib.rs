@@ -15,5 +15,6 @@ pub mod huggingface;
 pub mod mapped;
 pub mod mlpackage;
 pub mod safetensors;
+pub mod temporary;
 
 pub use error::Error;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 
 use crate::Error;
+use crate::temporary::Folder;
 
 /// The contents of a regular file, mapped into memory and read as they are needed.
 ///
@@ -71,15 +72,15 @@ pub(crate) fn write_whole(
         return Err(Error::Exists { file: path.to_owned(), found: "a folder" });
     }
     let failed = |e| Error::io(path, "write it", e);
+    let folder = Folder::new(&folder_of(path), ".russet-".as_ref()).map_err(failed)?;
     let mut builder = tempfile::Builder::new();
-    builder.prefix(".russet-");
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
         // As any file one writes (the umask still applies); temporary files are private otherwise.
         builder.permissions(fs::Permissions::from_mode(0o666));
     }
-    let temp = builder.tempfile_in(folder_of(path)).map_err(failed)?;
+    let temp = builder.tempfile_in(folder.path()).map_err(failed)?;
     let mut out = BufWriter::with_capacity(1 << 20, temp.as_file());
     fill(&mut out).and_then(|()| out.flush()).map_err(failed)?;
     drop(out);

@@ -3,9 +3,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use russet_formats::mlpackage::{Description, decode_model, read, write};
+use russet_formats::mlpackage::{
+    Description, Feature, FunctionDescription, Kind, decode_model, read, write,
+};
+use russet_ir::ops::Opaque;
 use russet_ir::text::{Weights, parse, print};
-use russet_ir::{Opset, Program, Symbol, verify_program};
+use russet_ir::{
+    BlockId, DType, Graph, Op, Opset, Program, Symbol, Tensor, TensorType, Type, Value,
+    verify_program,
+};
 
 /// Every op of the ir, as text without the line that states the opset.
 const EVERY_OP: &str = r#"
@@ -188,6 +194,64 @@ fn ranges_and_functions_read_back() {
     let program = program.unwrap();
     let out = written(&program, dir.path());
     assert_eq!(text(&read(&out).unwrap().program), text(&program));
+}
+
+#[test]
+fn ops_without_outputs_and_lists_of_classes_are_kept() {
+    let f16 = TensorType::new(DType::F16, [1u64, 2]);
+    let mut g = Graph::new("main");
+    let x = g.add_input("x", f16.clone());
+    let state = g.add_input("memory", Type::State(f16.clone()));
+    let opaque = |name: &str, operands: &[(&str, Value)], types: Vec<Type>| Opaque {
+        name: name.into(),
+        operands: operands.iter().map(|(p, v)| (p.to_string(), vec![*v])).collect(),
+        types,
+    };
+    let write_state = opaque("write_state", &[("data", x), ("input", state)], vec![]);
+    g.push(Op::Opaque(write_state), "").unwrap();
+    let read_state = opaque("read_state", &[("input", state)], vec![f16.into()]);
+    let y = g.push(Op::Opaque(read_state), "y").unwrap()[0];
+    let names = Tensor::strings(vec![2], vec!["cat".into(), "dog".into()]).unwrap();
+    let names = g.push_const(names, "class_classes");
+    let string = Type::from(TensorType::scalar(DType::String));
+    let scores =
+        Type::Dict(Box::new(string.clone()), Box::new(TensorType::scalar(DType::F32).into()));
+    let classify =
+        opaque("classify", &[("classes", names), ("probabilities", y)], vec![string, scores]);
+    let outputs = g.push_node(
+        BlockId::BODY,
+        Op::Opaque(classify),
+        &["class".into(), "scores".into()],
+        vec![],
+        Default::default(),
+    );
+    g.set_outputs(outputs.unwrap());
+    let program = Program::new(Opset::Ios18, vec![g]);
+    let feature = |name: &str, kind| Feature {
+        name: name.into(),
+        text: "what it is".into(),
+        optional: false,
+        kind,
+    };
+    let described = FunctionDescription {
+        name: "main".into(),
+        outputs: vec![
+            feature("class", Kind::String),
+            feature("scores", Kind::Dictionary { string_keys: true }),
+        ],
+        predicted_feature: "class".into(),
+        predicted_probabilities: "scores".into(),
+        ..Default::default()
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("x.mlpackage");
+    write(&program, &Description { functions: vec![described.clone()] }, &out).unwrap();
+    let package = read(&out).unwrap();
+    assert_eq!(text(&package.program), text(&program));
+    assert_eq!(package.findings, []);
+    let main = &package.description.functions[0];
+    assert_eq!(main.outputs, described.outputs);
+    assert_eq!((main.states.len(), main.predicted_feature.as_str()), (1, "class"));
 }
 
 fn refused(program: &str) -> (&'static str, String) {

@@ -46,10 +46,10 @@ impl Weights {
         Ok(Weights { tensors, prefix, n_parameters: Cell::new(0) })
     }
 
-    /// The weight of one module file beside the encoder, such as a dense layer after pooling.
+    /// The weights of one module beside the encoder, such as a dense layer after pooling.
     pub fn of_file(file: &Path) -> Result<Weights, Error> {
-        let tensors = Tensors::clone(&safetensors::read(file)?);
-        Ok(Weights { tensors, prefix: String::new(), n_parameters: Cell::new(0) })
+        let (tensors, prefix) = (safetensors::read(file)?, String::new());
+        Ok(Weights { tensors, prefix, n_parameters: Cell::new(0) })
     }
 
     /// The tensor `name` as f32, which must have this shape.

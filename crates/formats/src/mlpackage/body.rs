@@ -54,17 +54,14 @@ impl Decoder<'_> {
             plan.scope.set(input.name.clone(), None);
         }
         for op in &block.operations {
-            let Some(first) = op.outputs.first() else {
-                let why = format!("an op `{}` has no output", op.r#type);
-                return Err(Error::malformed(self.file, None, why));
-            };
+            let at = place(op);
             if op.r#type == "const" {
                 let Some(val) = op.attributes.get("val") else {
-                    return Err(Error::malformed(self.file, Some(&first.name), "it has no `val`"));
+                    return Err(Error::malformed(self.file, Some(at), "it has no `val`"));
                 };
-                let tensor = self.tensor(val, &first.name)?;
+                let tensor = self.tensor(val, at)?;
                 plan.constants.push(tensor.clone());
-                plan.scope.set(first.name.clone(), Some(tensor));
+                plan.scope.set(at.to_owned(), Some(tensor));
                 continue;
             }
             let mut arguments = Vec::new();
@@ -73,7 +70,7 @@ impl Decoder<'_> {
                 for binding in &argument.arguments {
                     let constant = match &binding.bound {
                         Some(proto::Bound::Name(n)) => plan.scope.get(n).cloned().flatten(),
-                        Some(proto::Bound::Value(v)) => Some(self.tensor(v, &first.name)?),
+                        Some(proto::Bound::Value(v)) => Some(self.tensor(v, at)?),
                         None => None,
                     };
                     operands.push(Operand { value: Some(plan.any), constant });
@@ -153,7 +150,7 @@ impl Decoder<'_> {
         block: BlockId,
     ) -> Result<(), Error> {
         let file = self.file;
-        let at = op.outputs.first().map_or("", |o| o.name.as_str());
+        let at = place(op);
         if op.r#type == "const" {
             let val = r.constants.next().expect("the plan has every constant, in this order");
             let entry = match r.attributes_only.contains(at) {
@@ -239,7 +236,7 @@ impl Decoder<'_> {
     }
 
     fn keep_whole(&mut self, function: &str, op: &proto::Operation, why: String) {
-        let at = op.outputs.first().map_or("", |o| o.name.as_str());
+        let at = place(op);
         self.findings.push(Finding {
             code: "kept-whole",
             message: format!("`{}` is kept as it is: {why}", op.r#type),
@@ -248,6 +245,12 @@ impl Decoder<'_> {
             help: None,
         });
     }
+}
+
+/// What an operation is called in errors: its first output, or itself when it has none, as
+/// `write_state` has.
+fn place(op: &proto::Operation) -> &str {
+    op.outputs.first().map_or(&op.r#type, |o| &o.name)
 }
 
 /// A function under construction.
@@ -295,7 +298,7 @@ impl Reading {
         arguments: Vec<(String, Vec<Operand>)>,
         types: Vec<Type>,
     ) -> Opaque {
-        let at = op.outputs.first().map_or("", |o| o.name.as_str());
+        let at = place(op);
         let mut operands = Vec::new();
         for (param, given) in arguments {
             let mut values = Vec::new();

@@ -150,6 +150,10 @@ impl Encoder<'_> {
                     array.map_err(|why| self.refuse(graph, &data.name, why, Some(help)))?;
                 if let Some(Kind::Array(g)) = given.map(|g| &g.kind) {
                     array.default = g.default;
+                    // Of a range the program does not know which extent is the default.
+                    if matches!(g.flexible, Shapes::Ranges(_)) && g.flexible == array.flexible {
+                        array.shape = g.shape.clone();
+                    }
                 }
                 if matches!(data.ty, Type::State(_)) {
                     Kind::State(array)
@@ -214,7 +218,11 @@ impl Encoder<'_> {
         operations: &mut Vec<proto::Operation>,
     ) -> Result<(), Error> {
         let node = graph.node(id);
-        let name = graph.value(node.outputs[0]).name.clone();
+        let name = match node.outputs.first() {
+            Some(&v) => graph.value(v).name.clone(),
+            // Only ops with an effect have no output, such as `write_state`.
+            None => names.unique(node.op.name()),
+        };
         if let Op::Const(c) = &node.op {
             if !only_inlined(graph, node.outputs[0]) {
                 operations.push(self.constant(&name, &c.val)?);

@@ -22,6 +22,9 @@ pub enum Fit {
 
 /// Tries every parameter as a value first, and as an attribute where the declaration says so.
 pub fn fit(name: &str, arguments: &[(String, Vec<Operand>)], opset: Opset) -> Fit {
+    if !Op::DECLARED.iter().any(|&(declared, since)| declared == name && since <= opset) {
+        return Fit::Undeclared;
+    }
     let attribute = |operands: &[Operand]| match operands {
         [Operand { constant: Some(t), .. }] => attr(t),
         _ => None,

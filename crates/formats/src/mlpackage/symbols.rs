@@ -135,7 +135,9 @@ fn by_hint(
             let feature = features.iter().find(|f| f.name == *name)?;
             let Kind::Array(described) = &feature.kind else { return None };
             let ours = features::array_of(&graph, &t.clone().into(), opset, true).ok()?;
-            let same = ours.shape == described.shape && ours.flexible == described.flexible;
+            let is_range = matches!(ours.flexible, Shapes::Ranges(_));
+            let same =
+                (is_range || ours.shape == described.shape) && ours.flexible == described.flexible;
             same.then_some(())?;
         }
         hinted.push(Type::Tensor(t));

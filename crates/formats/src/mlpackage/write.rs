@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 use super::encode::Encoder;
 use super::features::Description;
 use super::{blob, manifest};
+use crate::temporary::Folder;
 use crate::{Error, mapped};
 
 /// What was written.
@@ -43,9 +44,11 @@ pub fn write(program: &Program, description: &Description, out: &Path) -> Result
     let mut prefix = std::ffi::OsString::from(".");
     prefix.push(name);
     let failed = |e| Error::io(out, "make a folder beside it", e);
-    let temp = tempfile::Builder::new().prefix(&prefix).tempdir_in(&parent).map_err(failed)?;
+    let mut temp = Folder::new(&parent, &prefix).map_err(failed)?;
     let package = temp.path().join(name);
     let written = write_into(program, description, out, &package)?;
+    // From here on the old package may lie in it: an interrupt must not remove that.
+    temp.keep_when_interrupted();
     put_in_place(&package, &temp.path().join("replaced"), out)?;
     Ok(written)
 }
