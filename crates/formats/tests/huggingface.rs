@@ -199,3 +199,48 @@ fn prefixes_and_old_names_are_found() {
     arrays::write(&dir.path().join("model.safetensors"), &all).unwrap();
     assert_eq!(load(dir.path(), &Options::default()).unwrap_err().code(), "dtype-mismatch");
 }
+
+#[test]
+fn what_sentence_transformers_adds_is_built() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    for file in ["config.json", "model.safetensors"] {
+        fs::copy(folder("bert").join(file), at(file)).unwrap();
+    }
+    for module in ["1_Pooling", "2_Dense"] {
+        fs::create_dir(at(module)).unwrap();
+    }
+    let module = |path: &str, kind: &str| {
+        format!("{{\"path\": {path:?}, \"type\": \"sentence_transformers.models.{kind}\"}}")
+    };
+    let modules = [
+        module("", "Transformer"),
+        module("1_Pooling", "Pooling"),
+        module("2_Dense", "Dense"),
+        module("3_Normalize", "Normalize"),
+    ];
+    fs::write(at("modules.json"), format!("[{}]", modules.join(", "))).unwrap();
+    let modes = r#"{"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false}"#;
+    fs::write(at("1_Pooling/config.json"), modes).unwrap();
+    let dense = r#"{"in_features": 32, "out_features": 8, "bias": true,
+        "activation_function": "torch.nn.modules.activation.Tanh"}"#;
+    fs::write(at("2_Dense/config.json"), dense).unwrap();
+    let weights = vec![
+        ("linear.bias".to_owned(), russet_ir::Tensor::f32(vec![8], &[0.5; 8])),
+        ("linear.weight".to_owned(), russet_ir::Tensor::f32(vec![8, 32], &[0.25; 256])),
+    ];
+    arrays::write(&at("2_Dense/model.safetensors"), &weights).unwrap();
+    let go = || load(dir.path(), &Options::default());
+    let source = go().unwrap();
+    assert_eq!(verify_program(&source.program), []);
+    assert_eq!(interface(&source.program)[3], "sentence_embedding: fp32[1, 8]");
+    let plain = load(&folder("bert"), &Options::default()).unwrap();
+    assert_eq!(source.n_parameters, plain.n_parameters + 264);
+    edit(at("2_Dense/config.json"), "\"in_features\": 32", "\"in_features\": 16");
+    assert_eq!(go().unwrap_err().code(), "bad-config");
+    edit(at("1_Pooling/config.json"), "_mean_tokens\": false", "_mean_tokens\": true");
+    let e = go().unwrap_err();
+    assert!(e.to_string().contains("cls_token and pooling_mode_mean"), "{e}");
+    edit(at("modules.json"), "Normalize", "WordWeights");
+    assert_eq!(go().unwrap_err().code(), "bad-config");
+}

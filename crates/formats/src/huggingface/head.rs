@@ -111,6 +111,12 @@ impl Head {
         Ok(head)
     }
 
+    /// Weights of the dense layers that were handed out, and bytes of their files.
+    pub fn size(&self) -> (u64, u64) {
+        let weights = self.dense.iter().map(|d| &d.weights);
+        weights.fold((0, 0), |(n, bytes), w| (n + w.n_parameters(), bytes + w.n_bytes()))
+    }
+
     /// `sentence_embedding` of the tokens' vectors `x`; `None` without pooling.
     pub fn build(
         &self,

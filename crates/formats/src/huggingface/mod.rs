@@ -101,12 +101,13 @@ pub fn load(folder: &Path, options: &Options) -> Result<Source, Error> {
     let lengths = Lengths::choose(&config, &config_file, options)?;
     let head = Head::choose(&modules, options)?;
     let graph = encoder::build(&config, &weights, &lengths, options, &head)?;
+    let (n_dense, dense_bytes) = head.size();
     let tokenizer = folder.join("tokenizer.json");
     Ok(Source {
         program: Program::new(Opset::Ios15, vec![graph]),
         family: config.family.name,
-        n_parameters: weights.n_parameters(),
-        n_bytes: weights.n_bytes(),
+        n_parameters: weights.n_parameters() + n_dense,
+        n_bytes: weights.n_bytes() + dense_bytes,
         length_max: config.length_max(),
         pad_token_id: config.pad_token_id,
         tokenizer: tokenizer.is_file().then_some(tokenizer),
