@@ -79,6 +79,7 @@ pub fn compile(
                 return Err(PassError::Broken { pass: pass.name(), finding });
             }
         }
+        crate::tidy_names(graph);
     }
     Ok(report)
 }
@@ -162,7 +163,8 @@ fn apply(
         }
     };
     let added = graph.apply(change, tag);
-    let added = added.map_err(|error| PassError::Types { pass: pass.name(), error: error.into() })?;
+    let added =
+        added.map_err(|error| PassError::Types { pass: pass.name(), error: error.into() })?;
     let mut moved = None;
     if let Some(proof) = proof {
         let after = match pass.proven_at() {

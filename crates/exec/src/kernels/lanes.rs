@@ -34,7 +34,7 @@ pub(super) fn sum(x: &[f32], f: impl Fn(f32) -> f32) -> f32 {
     let (chunks, rest) = x.as_chunks::<N>();
     let mut sums = [0.0; N];
     for chunk in chunks {
-        sums = std::array::from_fn(|i| sums[i] + f(chunk[i]));
+        sums.iter_mut().zip(chunk).for_each(|(sum, x)| *sum += f(*x));
     }
     for (sum, x) in sums.iter_mut().zip(rest) {
         *sum += f(*x);
@@ -48,7 +48,7 @@ pub(super) fn wide_sum(x: &[f32], f: impl Fn(f64) -> f64) -> f64 {
     let (chunks, rest) = x.as_chunks::<N>();
     let mut sums = [0.0; N];
     for chunk in chunks {
-        sums = std::array::from_fn(|i| sums[i] + f(chunk[i] as f64));
+        sums.iter_mut().zip(chunk).for_each(|(sum, x)| *sum += f(*x as f64));
     }
     for (sum, x) in sums.iter_mut().zip(rest) {
         *sum += f(*x as f64);
@@ -62,7 +62,7 @@ pub(super) fn pick(x: &[f32], start: f32, pick: impl Fn(f32, f32) -> f32) -> f32
     let (chunks, rest) = x.as_chunks::<N>();
     let mut picked = [start; N];
     for chunk in chunks {
-        picked = std::array::from_fn(|i| pick(picked[i], chunk[i]));
+        picked.iter_mut().zip(chunk).for_each(|(p, x)| *p = pick(*p, *x));
     }
     for (picked, x) in picked.iter_mut().zip(rest) {
         *picked = pick(*picked, *x);

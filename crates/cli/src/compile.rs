@@ -1,0 +1,385 @@
+//! `russet compile`: a model in, a proven package out, with the reasons.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::Args;
+use russet_exec::{Arithmetic, Session};
+use russet_formats::mlpackage::{self, Description, Written};
+use russet_ir::{Graph, Opset, Program, verify_program};
+use russet_machine::Profile;
+use russet_passes::{Distance, Options, Pass, Report, distance, pipeline, random_inputs};
+use serde_json::{Value, json};
+
+use crate::diagnostic::{Failure, Outcome};
+use crate::inputs::{Inputs, Source};
+use crate::model::{Kind, Model, Shapes, bind, bindings, length};
+use crate::progress::Progress;
+use crate::show::{Out, bytes, count, seconds, table};
+use crate::simulate::{Prediction, predict};
+
+#[derive(Args, Debug)]
+pub struct Arguments {
+    /// A Hugging Face folder or a Core ML package.
+    pub source: PathBuf,
+    /// The package to write.
+    #[arg(short, long, value_name = "OUT.mlpackage")]
+    pub output: PathBuf,
+    #[command(flatten)]
+    pub shapes: Shapes,
+    /// The chip to predict for.
+    #[arg(long, default_value = "m4")]
+    pub chip: String,
+    /// The op set to write: the oldest system that must load it.
+    #[arg(long, default_value = "ios18", value_parser = parse_opset)]
+    pub opset: Opset,
+    #[command(flatten)]
+    pub inputs: Source,
+    /// Do not run both sides of every rewrite.
+    #[arg(long)]
+    pub no_proof: bool,
+    /// Only these passes, in the pipeline's order.
+    #[arg(long, value_delimiter = ',', value_name = "PASS,…")]
+    pub passes: Vec<String>,
+    /// Not these passes.
+    #[arg(long, value_delimiter = ',', value_name = "PASS,…")]
+    pub skip: Vec<String>,
+    /// Also list every rewrite, and what was left alone and why.
+    #[arg(long, short)]
+    pub verbose: bool,
+}
+
+pub fn parse_opset(s: &str) -> Result<Opset, String> {
+    let names: Vec<&str> = Opset::ALL.iter().map(|o| o.name()).collect();
+    s.parse().map_err(|()| format!("known are {}", names.join(", ")))
+}
+
+/// How far the compiled program is from its source, at one length.
+pub struct Proven {
+    pub length: Option<u64>,
+    /// By output: in f32, and in the Neural Engine's arithmetic.
+    pub outputs: BTreeMap<String, [Distance; 2]>,
+}
+
+/// What compiling made.
+pub struct Compiled {
+    pub program: Program,
+    pub report: Report,
+    pub proven: Vec<Proven>,
+}
+
+/// Relative L2 distance of an output in f32 beyond which a package is not written.
+const F32_DISTANCE_MAX: f64 = 0.02;
+/// Cosine below which the Neural Engine's arithmetic is warned about.
+const ANE_COSINE_MIN: f64 = 0.999;
+
+pub fn command(args: &Arguments, out: &Out) -> Outcome<()> {
+    let (json, text) = produce(args, out)?;
+    out.result(json, &text)
+}
+
+/// Writes the package; its account as JSON and as text.
+pub fn produce(args: &Arguments, out: &Out) -> Outcome<(Value, String)> {
+    let start = Instant::now();
+    let chip = Profile::named(&args.chip)?;
+    let passes = chosen_passes(args)?;
+    let progress = Progress::new(out);
+    progress.stage("reading the model");
+    let model = Model::load(&args.source, &args.shapes, args.opset)?;
+    let compiled = compile(&model, args, &passes, &progress)?;
+    progress.stage("predicting");
+    let prediction = predict_all(&compiled.program, &chip)?;
+    progress.stage("writing the package");
+    let written = mlpackage::write(&compiled.program, &Description::default(), &args.output)?;
+    if !args.no_proof {
+        progress.stage("reading the package back");
+        read_back(args, &compiled)?;
+    }
+    progress.done();
+    let shown = Shown { args, model: &model, compiled: &compiled, written: &written };
+    let seconds = start.elapsed().as_secs_f64();
+    Ok((shown.json(&prediction, seconds), shown.text(&prediction, &passes, seconds)))
+}
+
+fn chosen_passes(args: &Arguments) -> Outcome<Vec<Box<dyn Pass>>> {
+    let mut all = pipeline(Options { opset: args.opset });
+    for name in args.passes.iter().chain(&args.skip) {
+        if !all.iter().any(|p| p.name() == name) {
+            let known: Vec<&str> = all.iter().map(|p| p.name()).collect();
+            return Err(Failure::usage(format!("there is no pass `{name}`"))
+                .help(format!("the passes are {}", known.join(", "))));
+        }
+    }
+    let wanted = |name: &str| {
+        (args.passes.is_empty() || args.passes.iter().any(|p| p == name))
+            && !args.skip.iter().any(|p| p == name)
+    };
+    all.retain(|p| wanted(p.name()));
+    Ok(all)
+}
+
+/// Rewrites the model; with proof, every step and the whole of it.
+pub fn compile(
+    model: &Model,
+    args: &Arguments,
+    passes: &[Box<dyn Pass>],
+    progress: &Progress,
+) -> Outcome<Compiled> {
+    let mut program = model.program.clone();
+    // A package keeps its own opset: raising it would mean rewriting ops for no gain.
+    if matches!(model.kind, Kind::HuggingFace { .. }) {
+        program.opset = args.opset;
+    }
+    let source = model.function(None)?;
+    let given = match args.inputs.is_made_up() {
+        true => None,
+        false => args.inputs.sets(model, source)?.into_iter().next(),
+    };
+    let step_inputs = match (&given, args.no_proof) {
+        (_, true) => None,
+        (Some(inputs), _) => Some(inputs.clone()),
+        (None, _) => Some(random_inputs(source, args.inputs.seed, 64)),
+    };
+    let report = russet_passes::compile(&mut program, passes, step_inputs.as_ref(), &mut |pass| {
+        progress.stage(&format!("rewriting: {pass}"));
+    })?;
+    let findings = verify_program(&program);
+    if !findings.is_empty() {
+        return Err(Failure::Findings(findings));
+    }
+    let proven = match args.no_proof {
+        true => Vec::new(),
+        false => prove(source, &program.functions[0], given, args.inputs.seed, progress)?,
+    };
+    Ok(Compiled { program, report, proven })
+}
+
+/// Runs source and result whole, in both arithmetics, at every length.
+fn prove(
+    source: &Graph,
+    result: &Graph,
+    given: Option<Inputs>,
+    seed: u64,
+    progress: &Progress,
+) -> Outcome<Vec<Proven>> {
+    progress.stage("proving the whole");
+    let reference = Session::new(source, Arithmetic::F32)?;
+    let sides = [Session::new(result, Arithmetic::F32)?, Session::new(result, Arithmetic::Ane)?];
+    let mut all = Vec::new();
+    for binding in bindings(source) {
+        let bound = bind(source, &binding)?;
+        let inputs = match &given {
+            Some(inputs) => inputs.clone(),
+            None => random_inputs(&bound, seed, 64),
+        };
+        let expected = reference.run(&inputs)?;
+        let made = [sides[0].run(&inputs)?, sides[1].run(&inputs)?];
+        let mut outputs = BTreeMap::new();
+        for (name, a) in &expected {
+            let far = |side: usize| {
+                let b = made[side].get(name);
+                b.map(|b| distance(a, b))
+                    .ok_or_else(|| Failure::new("lost-output", format!("output `{name}` is gone")))
+            };
+            let distances = [far(0)?, far(1)?];
+            if distances[0].relative_l2 > F32_DISTANCE_MAX {
+                let message = format!(
+                    "output `{name}` moved by {:.1e} (relative L2) in f32, {F32_DISTANCE_MAX} is allowed",
+                    distances[0].relative_l2
+                );
+                return Err(Failure::new("unproven", message));
+            }
+            outputs.insert(name.clone(), distances);
+        }
+        let single = given.is_some();
+        all.push(Proven { length: length(&bound).filter(|_| !single), outputs });
+        if single {
+            break;
+        }
+    }
+    Ok(all)
+}
+
+/// The package as it lies on disk holds the program that was proven.
+fn read_back(args: &Arguments, compiled: &Compiled) -> Outcome<()> {
+    let package = mlpackage::read(&args.output)?;
+    let findings = verify_program(&package.program);
+    if !findings.is_empty() {
+        return Err(Failure::Findings(findings));
+    }
+    for (a, b) in compiled.program.functions.iter().zip(&package.program.functions) {
+        let ops = |g: &Graph| -> Vec<String> {
+            let live = g.nodes().filter(|(_, n)| !n.op.is_const());
+            live.map(|(_, n)| n.op.name().to_owned()).collect()
+        };
+        let weights = |g: &Graph| -> u64 {
+            let consts = g.nodes().filter_map(|(_, n)| g.constant(n.outputs[0]));
+            consts.filter(|t| t.n_elements() >= 10).map(russet_ir::Tensor::n_bytes).sum()
+        };
+        if ops(a) != ops(b) || weights(a) != weights(b) {
+            let message = "the package read back differs from the program that was written";
+            return Err(Failure::new("read-back", message).in_file(&args.output));
+        }
+    }
+    Ok(())
+}
+
+fn predict_all(program: &Program, chip: &Profile) -> Outcome<Vec<Prediction>> {
+    let graph = &program.functions[0];
+    bindings(graph).iter().map(|b| predict(&bind(graph, b)?, chip)).collect()
+}
+
+struct Shown<'a> {
+    args: &'a Arguments,
+    model: &'a Model,
+    compiled: &'a Compiled,
+    written: &'a Written,
+}
+
+impl Shown<'_> {
+    /// How often each pass made an edit, in the pipeline's order.
+    fn counts(&self) -> Vec<(&str, usize)> {
+        let mut counts: Vec<(&str, usize)> = Vec::new();
+        for r in &self.compiled.report.rewrites {
+            match counts.iter_mut().find(|c| c.0 == r.pass) {
+                Some(c) => c.1 += 1,
+                None => counts.push((r.pass, 1)),
+            }
+        }
+        counts
+    }
+
+    /// The rewrite that moved a result most.
+    fn worst(&self) -> Option<(&str, f64)> {
+        let moved = self.compiled.report.rewrites.iter();
+        moved.filter_map(|r| Some((r.pass, r.distance?))).max_by(|a, b| a.1.total_cmp(&b.1))
+    }
+
+    fn text(&self, predictions: &[Prediction], passes: &[Box<dyn Pass>], s: f64) -> String {
+        let mut text = String::new();
+        let path = self.model.path.display();
+        text += &match &self.model.kind {
+            Kind::HuggingFace { family, n_parameters, n_bytes } => format!(
+                "Read       {family}, {} parameters, {}: {path}\n",
+                count(*n_parameters),
+                bytes(*n_bytes)
+            ),
+            Kind::Package(p) => {
+                format!("Read       package of opset {}: {path}\n", p.program.opset)
+            }
+        };
+        let rewrites = &self.compiled.report.rewrites;
+        text += &format!("Rewrote    {} places\n", rewrites.len());
+        for (name, n) in self.counts() {
+            let reason = passes.iter().find(|p| p.name() == name).map_or("", |p| p.reason());
+            text += &format!("           {name:<19} {n:>4}  {reason}\n");
+        }
+        if self.args.verbose {
+            text += &self.details();
+        }
+        text += &self.proof();
+        text += &format!(
+            "Wrote      {}: {}, opset {} ({})\n",
+            self.args.output.display(),
+            bytes(self.written.weight_bytes + self.written.model_bytes),
+            self.compiled.program.opset,
+            self.compiled.program.opset.systems(),
+        );
+        for p in predictions {
+            text += &format!("Predicted  {}\n", p.line());
+        }
+        text + &format!("Took       {}\n", seconds(s))
+    }
+
+    fn details(&self) -> String {
+        let rows: Vec<Vec<String>> = self
+            .compiled
+            .report
+            .rewrites
+            .iter()
+            .map(|r| {
+                let moved = r.distance.map_or("not run".into(), |d| format!("{d:.1e}"));
+                let source = r.source.as_deref().unwrap_or("").to_owned();
+                vec![r.pass.to_owned(), r.value.clone(), source, moved]
+            })
+            .collect();
+        let mut text = table(&["pass", "value", "source", "moved"], &rows);
+        for s in &self.compiled.report.skipped {
+            text += &format!("left alone: {} at %{}: {}\n", s.pass, s.value, s.why);
+        }
+        text
+    }
+
+    fn proof(&self) -> String {
+        if self.compiled.proven.is_empty() {
+            return "Proved     nothing: --no-proof\n".into();
+        }
+        let mut text = String::new();
+        if let Some((pass, moved)) = self.worst() {
+            text += &format!(
+                "Proved     every rewrite in f32; the furthest moved its result by {moved:.1e} ({pass})\n"
+            );
+        }
+        for p in &self.compiled.proven {
+            let at = p.length.map_or(String::new(), |n| format!(" at {n}"));
+            for (name, [f32, ane]) in &p.outputs {
+                text += &format!(
+                    "           {name}{at}: cosine {:.7} in f32, {:.7} in ane arithmetic\n",
+                    f32.cosine, ane.cosine
+                );
+                if ane.cosine.is_nan() || ane.cosine < ANE_COSINE_MIN {
+                    text += &format!(
+                        "warning[ane-drift]: `{name}` drifts in ane arithmetic\n   = help: `russet compare {} --per-op` shows at which op it begins\n",
+                        self.args.output.display()
+                    );
+                }
+            }
+        }
+        text
+    }
+
+    fn json(&self, predictions: &[Prediction], s: f64) -> Value {
+        let report = &self.compiled.report;
+        let distance = |d: &Distance| json!({ "relative_l2": finite(d.relative_l2), "max": finite(d.max), "cosine": finite(d.cosine) });
+        let proven: Vec<Value> = self
+            .compiled
+            .proven
+            .iter()
+            .map(|p| {
+                let outputs: BTreeMap<&str, Value> = p
+                    .outputs
+                    .iter()
+                    .map(|(name, [f32, ane])| {
+                        (name.as_str(), json!({ "f32": distance(f32), "ane": distance(ane) }))
+                    })
+                    .collect();
+                json!({ "length": p.length, "outputs": outputs })
+            })
+            .collect();
+        json!({
+            "schema": "russet.compile/1",
+            "source": self.model.path,
+            "output": self.args.output,
+            "opset": self.compiled.program.opset.name(),
+            "model_bytes": self.written.model_bytes,
+            "weight_bytes": self.written.weight_bytes,
+            "n_weights": self.written.n_weights,
+            "rewrites": report.rewrites.iter().map(|r| json!({
+                "pass": r.pass, "function": r.function, "value": r.value,
+                "source": r.source.as_deref(), "distance": r.distance.map(finite),
+            })).collect::<Vec<_>>(),
+            "skipped": report.skipped.iter().map(|s| json!({
+                "pass": s.pass, "function": s.function, "value": s.value, "why": s.why.to_string(),
+            })).collect::<Vec<_>>(),
+            "proven": proven,
+            "predictions": predictions.iter().map(Prediction::json).collect::<Vec<_>>(),
+            "seconds": s,
+        })
+    }
+}
+
+/// JSON has no infinities: they become null.
+pub fn finite(x: f64) -> Value {
+    if x.is_finite() { json!(x) } else { Value::Null }
+}

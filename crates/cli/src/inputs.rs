@@ -1,0 +1,130 @@
+//! Inputs of a run: arrays from a file, sentences, or made up.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use russet_exec::Array;
+use russet_formats::arrays;
+use russet_ir::{DType, Graph};
+use russet_passes::random_inputs;
+
+use crate::diagnostic::{Failure, Outcome};
+use crate::model::{Model, bindings};
+use crate::text::{Sentences, fitting};
+
+/// Where inputs come from.
+#[derive(Args, Debug, Clone, Default)]
+pub struct Source {
+    /// Arrays by input name: `.npz`, `.npy` or `.safetensors`.
+    #[arg(long, value_name = "FILE")]
+    pub inputs: Option<PathBuf>,
+    /// A sentence; may be given several times.
+    #[arg(long, value_name = "SENTENCE", conflicts_with = "inputs")]
+    pub text: Vec<String>,
+    /// The model's `tokenizer.json`, or the folder it is in, when it does not lie beside the model.
+    #[arg(long, value_name = "PATH")]
+    pub tokenizer: Option<PathBuf>,
+    /// Seed of the inputs that are made up when none are given.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// Arrays by input name.
+pub type Inputs = BTreeMap<String, Array>;
+
+/// Symbols without an enumerated default are this long in made-up inputs.
+const LENGTH: u64 = 128;
+
+impl Source {
+    /// One set of inputs for each sentence, or a single one.
+    pub fn sets(&self, model: &Model, graph: &Graph) -> Outcome<Vec<Inputs>> {
+        if let Some(file) = &self.inputs {
+            return Ok(vec![from_file(file, graph)?]);
+        }
+        if self.text.is_empty() {
+            return Ok(vec![random_inputs(graph, self.seed, LENGTH)]);
+        }
+        let file = self.tokenizer_file(model)?;
+        let lengths = lengths(graph)?;
+        let longest = lengths.iter().copied().max().unwrap_or(LENGTH);
+        let sentences = Sentences::open(&file, longest as usize)?;
+        self.text.iter().map(|s| sentence(&sentences.ids(s)?, graph, &lengths, model)).collect()
+    }
+
+    /// Is nothing given, so that inputs are made up?
+    pub fn is_made_up(&self) -> bool {
+        self.inputs.is_none() && self.text.is_empty()
+    }
+
+    fn tokenizer_file(&self, model: &Model) -> Outcome<PathBuf> {
+        let given = self.tokenizer.clone().map(|p| match p.is_dir() {
+            true => p.join("tokenizer.json"),
+            false => p,
+        });
+        given.or_else(|| model.tokenizer.clone()).ok_or_else(|| {
+            let message = "--text needs a tokenizer, and there is none beside the model";
+            Failure::new("no-tokenizer", message)
+                .in_file(&model.path)
+                .help("name the folder of the model it was made from: --tokenizer FOLDER")
+        })
+    }
+}
+
+/// Lengths that `input_ids` may have.
+fn lengths(graph: &Graph) -> Outcome<Vec<u64>> {
+    let ids = graph.inputs().iter().find(|&&v| graph.value(v).name == "input_ids");
+    let Some(&ids) = ids else {
+        return Err(Failure::new("no-text", "the model has no input `input_ids` to give text to"));
+    };
+    match graph.shape(ids).last() {
+        Some(russet_ir::Dim::Fixed(n)) => Ok(vec![*n]),
+        Some(russet_ir::Dim::Symbol(s)) => {
+            Ok(bindings(graph).iter().filter_map(|b| b.get(s).copied()).collect())
+        }
+        None => Err(Failure::new("no-text", "`input_ids` has no axis for tokens")),
+    }
+}
+
+/// A sentence padded to the model's next length, repeated over the batch.
+fn sentence(ids: &[i32], graph: &Graph, lengths: &[u64], model: &Model) -> Outcome<Inputs> {
+    let length = fitting(lengths, ids.len()) as usize;
+    let mut inputs = Inputs::new();
+    for &v in graph.inputs() {
+        let name = &graph.value(v).name;
+        let padding = i32::try_from(model.pad_token_id).unwrap_or(0);
+        let row: Vec<i32> = match name.as_str() {
+            "input_ids" => {
+                ids.iter().copied().chain(std::iter::repeat(padding)).take(length).collect()
+            }
+            "attention_mask" => (0..length).map(|i| i32::from(i < ids.len())).collect(),
+            other => {
+                let message = format!("--text does not know what to give to the input `{other}`");
+                return Err(Failure::new("no-text", message));
+            }
+        };
+        let batch = graph.shape(v).first().and_then(russet_ir::Dim::fixed).unwrap_or(1) as usize;
+        let array = Array::i32(vec![batch, length], row.repeat(batch));
+        inputs.insert(name.clone(), array);
+    }
+    Ok(inputs)
+}
+
+fn from_file(file: &Path, graph: &Graph) -> Outcome<Inputs> {
+    let mut inputs = Inputs::new();
+    for (name, tensor) in arrays::read(file)? {
+        let Some(array) = Array::from_tensor(&tensor) else {
+            let message = format!("`{name}` holds {}", DType::String);
+            return Err(Failure::new("input-mismatch", message).in_file(file));
+        };
+        inputs.insert(name, array);
+    }
+    // One array for one input needs no name.
+    if let ([only], 1) = (graph.inputs(), inputs.len()) {
+        let name = graph.value(*only).name.clone();
+        if !inputs.contains_key(&name) {
+            inputs = inputs.into_values().map(|a| (name.clone(), a)).collect();
+        }
+    }
+    Ok(inputs)
+}

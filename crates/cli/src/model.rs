@@ -1,0 +1,169 @@
+//! A model from wherever it is: a Hugging Face folder or a Core ML package.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use russet_formats::huggingface::{self, Mask, Pooling};
+use russet_formats::mlpackage;
+use russet_ir::{Binding, Dim, Graph, Opset, Program};
+
+use crate::diagnostic::{Failure, Outcome};
+
+/// Which shapes a model is built for.
+#[derive(Args, Debug, Clone, Default)]
+pub struct Shapes {
+    /// Sequence lengths, the first is the default; several become enumerated shapes.
+    #[arg(long, value_delimiter = ',', value_name = "N,…")]
+    pub seq: Vec<u64>,
+    /// The same as full shapes of an input: `input_ids=1x128,1x256`.
+    #[arg(long, value_name = "INPUT=AxB,…", conflicts_with = "seq")]
+    pub shapes: Option<String>,
+    /// How the vectors of tokens become one, instead of what the model says.
+    #[arg(long, value_enum)]
+    pub pooling: Option<PoolingChoice>,
+}
+
+#[derive(clap::ValueEnum, Debug, Clone, Copy)]
+pub enum PoolingChoice {
+    Mean,
+    Cls,
+    Max,
+}
+
+/// A model in memory; its weights are mapped.
+pub struct Model {
+    pub path: PathBuf,
+    pub kind: Kind,
+    pub program: Program,
+    /// `tokenizer.json`, if one lies beside it.
+    pub tokenizer: Option<PathBuf>,
+    pub pad_token_id: u64,
+}
+
+pub enum Kind {
+    HuggingFace { family: &'static str, n_parameters: u64, n_bytes: u64 },
+    Package(Box<mlpackage::Package>),
+}
+
+impl Shapes {
+    /// Lengths and batch size.
+    fn numbers(&self) -> Outcome<(Vec<u64>, u64)> {
+        let Some(shapes) = &self.shapes else { return Ok((self.seq.clone(), 1)) };
+        let bad = |why: &str| {
+            Failure::usage(format!("--shapes {shapes}: {why}"))
+                .help("write it as input_ids=1x128,1x256")
+        };
+        let (input, list) = shapes.split_once('=').ok_or_else(|| bad("there is no `=`"))?;
+        if !matches!(input, "input_ids" | "attention_mask") {
+            return Err(bad(&format!("the model has no input `{input}`")));
+        }
+        let mut lengths = Vec::new();
+        let mut batches = Vec::new();
+        for shape in list.split(',') {
+            let dims: Result<Vec<u64>, _> = shape.split('x').map(str::parse).collect();
+            match dims.as_deref() {
+                Ok([batch, length]) => {
+                    batches.push(*batch);
+                    lengths.push(*length);
+                }
+                _ => return Err(bad(&format!("`{shape}` is no shape of two numbers"))),
+            }
+        }
+        batches.dedup();
+        match batches.as_slice() {
+            [0] => Err(bad("a batch of zero")),
+            [batch] => Ok((lengths, *batch)),
+            _ => Err(bad("the batch must be the same in every shape")),
+        }
+    }
+}
+
+impl Model {
+    /// Reads the model at `path`. `opset` decides what the interface may be.
+    pub fn load(path: &Path, shapes: &Shapes, opset: Opset) -> Outcome<Model> {
+        if !path.exists() {
+            let message = format!("there is no {}", path.display());
+            return Err(Failure::new("not-found", message).in_file(path));
+        }
+        let is_package = path.extension().is_some_and(|e| e == "mlpackage" || e == "mlmodel")
+            || path.join("Manifest.json").exists();
+        if is_package {
+            return Model::package(path);
+        }
+        if !path.is_dir() {
+            let message = "it is neither a Hugging Face folder nor a Core ML package";
+            return Err(Failure::new("wrong-kind", message).in_file(path));
+        }
+        let (lengths, batch) = shapes.numbers()?;
+        // Before iOS 18 only one input may have enumerated shapes.
+        let one_input = lengths.len() > 1 && opset < Opset::Ios18;
+        let options = huggingface::Options {
+            lengths,
+            batch,
+            mask: if one_input { Mask::FromIds } else { Mask::Input },
+            pooling: shapes.pooling.map(|p| match p {
+                PoolingChoice::Mean => Pooling::Mean,
+                PoolingChoice::Cls => Pooling::Cls,
+                PoolingChoice::Max => Pooling::Max,
+            }),
+        };
+        let source = huggingface::load(path, &options)?;
+        let mut program = source.program;
+        program.opset = opset;
+        Ok(Model {
+            path: path.to_owned(),
+            kind: Kind::HuggingFace {
+                family: source.family,
+                n_parameters: source.n_parameters,
+                n_bytes: source.n_bytes,
+            },
+            program,
+            tokenizer: source.tokenizer,
+            pad_token_id: source.pad_token_id,
+        })
+    }
+
+    fn package(path: &Path) -> Outcome<Model> {
+        let package = mlpackage::read(path)?;
+        let program = package.program.clone();
+        let kind = Kind::Package(package.into());
+        Ok(Model { path: path.to_owned(), kind, program, tokenizer: None, pad_token_id: 0 })
+    }
+
+    /// The function called `name`, or the default one.
+    pub fn function(&self, name: Option<&str>) -> Outcome<&Graph> {
+        let Some(name) = name else {
+            let first = self.program.functions.first();
+            return first.ok_or_else(|| {
+                Failure::new("no-function", "the program has no function").in_file(&self.path)
+            });
+        };
+        self.program.function(name).ok_or_else(|| {
+            let known: Vec<&str> = self.program.functions.iter().map(|f| f.name.as_str()).collect();
+            let message = format!("there is no function `{name}`; there are {}", known.join(", "));
+            Failure::new("no-function", message).in_file(&self.path)
+        })
+    }
+}
+
+/// Every allowed binding of a function's symbols; one empty one when all shapes are fixed.
+pub fn bindings(graph: &Graph) -> Vec<Binding> {
+    match graph.symbols.enumerated.is_empty() {
+        true => vec![Binding::new()],
+        false => graph.symbols.enumerated.clone(),
+    }
+}
+
+/// The function with `binding` for its symbols.
+pub fn bind(graph: &Graph, binding: &Binding) -> Outcome<Graph> {
+    if binding.is_empty() {
+        return Ok(graph.clone());
+    }
+    graph.bind(binding).map_err(|e| Failure::new("shape-mismatch", e.to_string()))
+}
+
+/// The length of the sequence, the last axis of the first input; `None` when it is a symbol.
+pub fn length(graph: &Graph) -> Option<u64> {
+    let &first = graph.inputs().first()?;
+    graph.shape(first).last().and_then(Dim::fixed)
+}

@@ -1,0 +1,245 @@
+//! `russet run`: a model on this machine's CPU.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use russet_exec::{Arithmetic, Array, Numbers, Session};
+use russet_formats::arrays;
+use russet_ir::{DType, Graph, Opset};
+use serde_json::{Value, json};
+
+use crate::diagnostic::{Failure, Outcome};
+use crate::inputs::{Inputs, Source};
+use crate::model::{Model, Shapes};
+use crate::progress::Progress;
+use crate::show::{Out, table};
+use crate::text::similarities;
+
+#[derive(Args, Debug)]
+pub struct Arguments {
+    /// A package or a Hugging Face folder.
+    pub model: PathBuf,
+    #[command(flatten)]
+    pub source: Source,
+    /// Where the outputs go: `.npz`, `.npy` or `.safetensors`.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    #[command(flatten)]
+    pub arithmetic: ArithmeticChoice,
+    /// The function, instead of the default one.
+    #[arg(long)]
+    pub function: Option<String>,
+    #[command(flatten)]
+    pub shapes: Shapes,
+    #[command(flatten)]
+    pub threads: Threads,
+}
+
+#[derive(Args, Debug, Clone, Copy)]
+pub struct ArithmeticChoice {
+    /// The rules numbers obey: 32-bit floats, or as the Neural Engine computes.
+    #[arg(long, value_enum, default_value = "f32")]
+    arithmetic: ArithmeticName,
+}
+
+#[derive(clap::ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ArithmeticName {
+    F32,
+    Ane,
+}
+
+impl ArithmeticName {
+    pub fn get(self) -> Arithmetic {
+        match self {
+            ArithmeticName::F32 => Arithmetic::F32,
+            ArithmeticName::Ane => Arithmetic::Ane,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            ArithmeticName::F32 => "f32",
+            ArithmeticName::Ane => "ane",
+        }
+    }
+}
+
+#[derive(Args, Debug, Clone, Copy)]
+pub struct Threads {
+    /// Threads to compute with; 0 for one per core.
+    #[arg(long, default_value_t = 0)]
+    pub threads: usize,
+}
+
+impl Threads {
+    /// Sets the number of threads for the rest of the program.
+    pub fn apply(self) -> Outcome<()> {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(self.threads);
+        pool.build_global().map_err(|e| Failure::new("threads", e.to_string()))
+    }
+}
+
+/// Outputs in the function's order.
+pub type Outputs = Vec<(String, Array)>;
+
+/// Runs `session` on inputs; the outputs in the function's order.
+pub fn outputs(session: &Session, inputs: &Inputs) -> Outcome<Outputs> {
+    let mut made = session.run(inputs)?;
+    let names = session.graph().outputs().iter().map(|&v| session.graph().value(v).name.clone());
+    Ok(names.filter_map(|name| made.remove(&name).map(|a| (name, a))).collect())
+}
+
+pub fn command(args: &Arguments, out: &Out) -> Outcome<()> {
+    args.threads.apply()?;
+    let progress = Progress::new(out);
+    progress.stage("reading the model");
+    let model = Model::load(&args.model, &args.shapes, Opset::Ios18)?;
+    let graph = model.function(args.function.as_deref())?;
+    let sets = args.source.sets(&model, graph)?;
+    progress.stage("packing weights");
+    let session = Session::new(graph, args.arithmetic.arithmetic.get())?;
+    let mut all = Vec::new();
+    for (i, inputs) in sets.iter().enumerate() {
+        progress.stage(&format!("running {} of {}", i + 1, sets.len()));
+        all.push(outputs(&session, inputs)?);
+    }
+    progress.done();
+    if let Some(file) = &args.output {
+        save(file, graph, &all)?;
+    }
+    let mut text = String::new();
+    for (i, made) in all.iter().enumerate() {
+        if let Some(sentence) = args.source.text.get(i) {
+            text += &format!("{sentence:?}\n");
+        }
+        text += &summary(made);
+    }
+    let vectors = embeddings(&all);
+    if vectors.len() > 1 {
+        text += &format!("\ncosine similarity\n{}", matrix(&vectors));
+    }
+    if args.source.is_made_up() {
+        text += &format!("(on made-up inputs, seed {})\n", args.source.seed);
+    }
+    let json = json!({
+        "schema": "russet.run/1",
+        "model": args.model,
+        "arithmetic": args.arithmetic.arithmetic.name(),
+        "runs": all.iter().enumerate().map(|(i, made)| json!({
+            "text": args.source.text.get(i),
+            "outputs": made.iter().map(|(name, a)| output_json(name, a)).collect::<Vec<_>>(),
+        })).collect::<Vec<_>>(),
+        "similarity": (vectors.len() > 1).then(|| similarities(&vectors)),
+        "saved": args.output,
+    });
+    out.result(json, &text)
+}
+
+/// One vector for each run, if the model makes them.
+pub fn embeddings(all: &[Outputs]) -> Vec<Vec<f32>> {
+    let vector = |made: &Outputs| {
+        let found = made.iter().find(|(name, _)| name == "sentence_embedding");
+        let (_, array) = found?;
+        let width = *array.shape.last()?;
+        Some(array.as_f32()?.get(..width)?.to_vec())
+    };
+    all.iter().filter_map(vector).collect()
+}
+
+pub fn matrix(vectors: &[Vec<f32>]) -> String {
+    let rows: Vec<Vec<String>> = similarities(vectors)
+        .iter()
+        .enumerate()
+        .map(|(i, row)| {
+            let cells = row.iter().map(|c| format!("{c:.4}"));
+            std::iter::once(format!("  {}", i + 1)).chain(cells).collect()
+        })
+        .collect();
+    let head: Vec<String> = std::iter::once("   ".to_owned())
+        .chain((1..=vectors.len()).map(|i| i.to_string()))
+        .collect();
+    table(&head.iter().map(String::as_str).collect::<Vec<_>>(), &rows)
+}
+
+fn summary(made: &Outputs) -> String {
+    let rows: Vec<Vec<String>> = made
+        .iter()
+        .map(|(name, a)| {
+            let shape: Vec<String> = a.shape.iter().map(ToString::to_string).collect();
+            let (low, high, bad) = range(a);
+            let first: Vec<String> = numbers(a).take(4).map(|x| format!("{x:.5}")).collect();
+            let bad = if bad > 0 { format!("{bad} not finite") } else { String::new() };
+            let span = format!("{low:.4} .. {high:.4}");
+            vec![format!("  {name}"), shape.join("x"), span, first.join(" "), bad]
+        })
+        .collect();
+    table(&["  output", "shape", "range", "first numbers", ""], &rows)
+}
+
+fn numbers(a: &Array) -> Box<dyn Iterator<Item = f32> + '_> {
+    match &a.data {
+        Numbers::F32(x) => Box::new(x.iter().copied()),
+        Numbers::I32(x) => Box::new(x.iter().map(|&i| i as f32)),
+        Numbers::Bool(x) => Box::new(x.iter().map(|&b| f32::from(u8::from(b)))),
+    }
+}
+
+/// Smallest and largest finite number, and how many are not finite.
+fn range(a: &Array) -> (f32, f32, usize) {
+    let finite = numbers(a).filter(|x| x.is_finite());
+    let (low, high) =
+        finite.fold((f32::INFINITY, f32::NEG_INFINITY), |(l, h), x| (l.min(x), h.max(x)));
+    (low, high, numbers(a).filter(|x| !x.is_finite()).count())
+}
+
+fn output_json(name: &str, a: &Array) -> Value {
+    let (low, high, bad) = range(a);
+    let values: Option<Vec<Value>> = (a.n_elements() <= 4096)
+        .then(|| numbers(a).map(|x| crate::compile::finite(x.into())).collect());
+    json!({
+        "name": name, "shape": a.shape, "min": crate::compile::finite(low.into()),
+        "max": crate::compile::finite(high.into()), "not_finite": bad, "values": values,
+    })
+}
+
+/// Writes outputs under their names; of several runs, stacked along a new first axis.
+fn save(file: &std::path::Path, graph: &Graph, all: &[Outputs]) -> Outcome<()> {
+    let mut tensors = Vec::new();
+    for (i, &v) in graph.outputs().iter().enumerate() {
+        let name = graph.value(v).name.clone();
+        let dtype = graph.ty(v).tensor().map_or(DType::F32, |t| t.dtype);
+        // Several sentences may have been run at several lengths.
+        let same = all.windows(2).all(|w| w[0][i].1.shape == w[1][i].1.shape);
+        let pieces: Vec<(String, Array)> = if all.len() == 1 || !same {
+            let named =
+                |k: usize| if all.len() == 1 { name.clone() } else { format!("{name}_{k}") };
+            all.iter().enumerate().map(|(k, made)| (named(k), made[i].1.clone())).collect()
+        } else {
+            vec![(name.clone(), stacked(all.iter().map(|made| &made[i].1)))]
+        };
+        for (name, array) in pieces {
+            let tensor = array.to_tensor(dtype).ok_or_else(|| {
+                Failure::new("io", format!("output `{name}` cannot be saved as {dtype}"))
+            })?;
+            tensors.push((name, tensor));
+        }
+    }
+    Ok(arrays::write(file, &tensors)?)
+}
+
+fn stacked<'a>(mut arrays: impl Iterator<Item = &'a Array>) -> Array {
+    let Some(first) = arrays.next() else { return Array::f32(vec![0], vec![]) };
+    let mut all = first.clone();
+    let mut n = 1;
+    for a in arrays {
+        n += 1;
+        match (&mut all.data, &a.data) {
+            (Numbers::F32(x), Numbers::F32(y)) => x.extend(y),
+            (Numbers::I32(x), Numbers::I32(y)) => x.extend(y),
+            (Numbers::Bool(x), Numbers::Bool(y)) => x.extend(y),
+            _ => {}
+        }
+    }
+    all.shape.insert(0, n);
+    all
+}

@@ -1,0 +1,54 @@
+//! Sentences as token ids.
+
+use std::path::Path;
+
+use tokenizers::{Tokenizer, TruncationParams};
+
+use crate::diagnostic::{Failure, Outcome};
+
+/// A tokenizer that leaves padding to us: how long a row is depends on the model's lengths.
+pub struct Sentences {
+    tokenizer: Tokenizer,
+}
+
+impl Sentences {
+    /// The tokenizer in `file` (a `tokenizer.json`), cutting at `length_max` tokens.
+    pub fn open(file: &Path, length_max: usize) -> Outcome<Sentences> {
+        let failed =
+            |e: tokenizers::Error| Failure::new("bad-tokenizer", e.to_string()).in_file(file);
+        let mut tokenizer = Tokenizer::from_file(file).map_err(failed)?;
+        tokenizer.with_padding(None);
+        let truncation = TruncationParams { max_length: length_max, ..Default::default() };
+        tokenizer.with_truncation(Some(truncation)).map_err(failed)?;
+        Ok(Sentences { tokenizer })
+    }
+
+    /// The ids of a sentence, with the tokens the model wants around it.
+    pub fn ids(&self, sentence: &str) -> Outcome<Vec<i32>> {
+        let encoding = self.tokenizer.encode(sentence, true);
+        let encoding = encoding.map_err(|e| Failure::new("bad-text", e.to_string()))?;
+        encoding
+            .get_ids()
+            .iter()
+            .map(|&id| {
+                i32::try_from(id)
+                    .map_err(|_| Failure::new("bad-tokenizer", format!("a token id of {id}")))
+            })
+            .collect()
+    }
+}
+
+/// The smallest of `lengths` that holds `n` tokens, else the largest.
+pub fn fitting(lengths: &[u64], n: usize) -> u64 {
+    let enough = lengths.iter().copied().filter(|&l| l >= n as u64).min();
+    enough.or_else(|| lengths.iter().copied().max()).unwrap_or(n as u64)
+}
+
+/// Cosines of all pairs, for vectors of any length.
+pub fn similarities(vectors: &[Vec<f32>]) -> Vec<Vec<f64>> {
+    let dot = |a: &[f32], b: &[f32]| -> f64 {
+        a.iter().zip(b).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum()
+    };
+    let cosine = |a: &[f32], b: &[f32]| dot(a, b) / (dot(a, a) * dot(b, b)).sqrt();
+    vectors.iter().map(|a| vectors.iter().map(|b| cosine(a, b)).collect()).collect()
+}
