@@ -60,10 +60,24 @@ pub fn combine(
     out: &mut [f32],
 ) {
     assert_eq!(shape.iter().product::<usize>(), out.len(), "the output has the shape {shape:?}");
+    let (x_axes, y_axes) = (broadcast_axes(x_shape, shape), broadcast_axes(y_shape, shape));
+    combine_views(op, (x, x_axes), (y, y_axes), out);
+}
+
+/// [`combine`] on views with axes of the same lengths, none walking backwards; a stride of zero
+/// repeats.
+pub fn combine_views(
+    op: Binary,
+    (x, x_axes): (&[f32], Vec<Axis>),
+    (y, y_axes): (&[f32], Vec<Axis>),
+    out: &mut [f32],
+) {
+    let len: usize = x_axes.iter().map(|axis| axis.len).product();
+    assert_eq!(len, out.len(), "the output is as large as the views");
     if out.is_empty() {
         return;
     }
-    let (x_axes, y_axes) = merged(broadcast_axes(x_shape, shape), broadcast_axes(y_shape, shape));
+    let (x_axes, y_axes) = merged(x_axes, y_axes);
     let pair = Pair { op, x, x_axes, y, y_axes };
     let row = pair.x_axes.last().map_or(1, |axis| axis.len);
     parallel::pieces(out, row, |first, out| rows(&pair, first / row, out));
@@ -123,12 +137,15 @@ fn rows_of(pair: &Pair, first: usize, out: &mut [f32], f: impl Fn(f32, f32) -> f
     for (row, out) in (first..).zip(out.chunks_exact_mut(x_row.len)) {
         let x = &pair.x[offset(0, x_outer, row)..];
         let y = &pair.y[offset(0, y_outer, row)..];
-        // Broadcast operands are contiguous, so the stride of a row is one or, repeated, zero.
         match (x_row.stride, y_row.stride) {
             (0, 0) => out.fill(f(x[0], y[0])),
-            (0, _) => out.iter_mut().zip(y).for_each(|(out, y)| *out = f(x[0], *y)),
-            (_, 0) => out.iter_mut().zip(x).for_each(|(out, x)| *out = f(*x, y[0])),
-            (_, _) => out.iter_mut().zip(x).zip(y).for_each(|((out, x), y)| *out = f(*x, *y)),
+            (0, 1) => out.iter_mut().zip(y).for_each(|(out, y)| *out = f(x[0], *y)),
+            (1, 0) => out.iter_mut().zip(x).for_each(|(out, x)| *out = f(*x, y[0])),
+            (1, 1) => out.iter_mut().zip(x).zip(y).for_each(|((out, x), y)| *out = f(*x, *y)),
+            (a, b) => {
+                let (a, b) = (a.unsigned_abs(), b.unsigned_abs());
+                out.iter_mut().enumerate().for_each(|(i, out)| *out = f(x[i * a], y[i * b]));
+            }
         }
     }
 }

@@ -7,6 +7,7 @@
 #[macro_use]
 mod isa;
 
+pub mod attention;
 pub mod binary;
 pub mod gemm;
 pub mod half;

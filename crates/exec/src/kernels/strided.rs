@@ -166,6 +166,28 @@ pub(super) fn offset(start: usize, axes: &[Axis], mut index: usize) -> usize {
     at
 }
 
+/// The axes of the same numbers in the same order under another shape, unless they would have to be
+/// moved. Both shapes have as many numbers.
+pub fn reshaped(axes: &[Axis], shape: &[usize]) -> Option<Vec<Axis>> {
+    if shape.contains(&0) {
+        return Some(self::axes(shape));
+    }
+    let mut runs = merged(axes.to_vec()).into_iter();
+    // What is left of the current run: each new axis takes its outermost part.
+    let mut run = Axis { len: 1, stride: 1 };
+    let axis = |&len: &usize| {
+        if run.len == 1 && len > 1 {
+            run = runs.next()?;
+        }
+        if !run.len.is_multiple_of(len) {
+            return None;
+        }
+        run.len /= len;
+        Some(Axis { len, stride: run.stride * run.len as isize })
+    };
+    shape.iter().map(axis).collect()
+}
+
 /// Without axes of length one, and with neighbours that are one axis joined.
 fn merged(axes: Vec<Axis>) -> Vec<Axis> {
     let mut merged: Vec<Axis> = Vec::with_capacity(axes.len());

@@ -43,6 +43,27 @@ impl<'a> View<'a> {
         }
     }
 
+    /// How many rows there are.
+    pub fn n_rows(&self) -> usize {
+        self.rows
+    }
+
+    /// How many columns there are.
+    pub fn n_cols(&self) -> usize {
+        self.cols
+    }
+
+    /// From one number of a row to the next.
+    pub(in crate::kernels) fn col_stride(&self) -> usize {
+        self.col_stride
+    }
+
+    /// `n` rows from row `first`.
+    pub(in crate::kernels) fn rows_from(self, first: usize, n: usize) -> View<'a> {
+        let start = (first * self.row_stride).min(self.data.len());
+        View { data: &self.data[start..], rows: n, ..self }
+    }
+
     /// `n` columns from column `first`.
     pub(super) fn columns(self, first: usize, n: usize) -> View<'a> {
         let start = (first * self.col_stride).min(self.data.len());
@@ -57,7 +78,7 @@ impl<'a> View<'a> {
 
     /// `len` numbers of row `r` from column `c`; only for a `col_stride` of 1.
     #[inline(always)]
-    pub(super) fn row(&self, r: usize, c: usize, len: usize) -> &'a [f32] {
+    pub(in crate::kernels) fn row(&self, r: usize, c: usize, len: usize) -> &'a [f32] {
         debug_assert!(self.col_stride == 1 || self.cols <= 1);
         &self.data[r * self.row_stride + c..][..len]
     }

@@ -200,9 +200,11 @@ impl<'a> Part<'a> {
                 let first = self.col / right.width;
                 with_simd(Run { left, right, first, epilogue, part: self });
             }
-            Right::View(view) => with_packed(view.columns(self.col, self.out.n_cols()), |right| {
-                with_simd(Run { left, right, first: 0, epilogue, part: self })
-            }),
+            Right::View(view) => {
+                with_packed_right(view.columns(self.col, self.out.n_cols()), |right| {
+                    with_simd(Run { left, right: &right.0, first: 0, epilogue, part: self })
+                })
+            }
         }
     }
 
@@ -244,17 +246,22 @@ impl<'a> Part<'a> {
 /// Rows are cut at multiples of this, a multiple of every tile's height.
 const TILE_ROWS: usize = 8;
 
-/// Packs the columns of `view` into this thread's memory for the length of `f`.
-fn with_packed<R>(view: View, f: impl FnOnce(&Strips) -> R) -> R {
+/// Packs `view` as the right operand of a few products on this thread, in memory that is kept.
+pub(super) fn with_packed_right<R>(view: View, f: impl FnOnce(&PackedRight) -> R) -> R {
     thread_local! {
-        static MEMORY: RefCell<Strips> = RefCell::default();
+        /// More than one while calls are nested, or while one waits and its thread runs another.
+        static MEMORY: RefCell<Vec<Strips>> = RefCell::default();
     }
-    // Taken out, not borrowed: while `f` waits for other threads, this one may run another product.
-    let memory = MEMORY.with(RefCell::take);
-    let strips = with_simd(PackCols { view, memory });
-    let result = f(&strips);
-    MEMORY.with(|cell| cell.replace(strips));
+    let memory = MEMORY.with_borrow_mut(Vec::pop).unwrap_or_default();
+    let packed = PackedRight(with_simd(PackCols { view, memory }));
+    let result = f(&packed);
+    MEMORY.with_borrow_mut(|kept| kept.push(packed.0));
     result
+}
+
+/// [`multiply`] on this thread alone.
+pub(super) fn multiply_here(left: View, right: &PackedRight, out: Rows, epilogue: &Epilogue) {
+    Part { out, row: 0, col: 0 }.run(Left::View(left), Right::Strips(&right.0), epilogue);
 }
 
 struct PackRows<'a>(View<'a>);

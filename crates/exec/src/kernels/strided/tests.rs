@@ -87,3 +87,25 @@ fn gather_counts_from_both_ends_and_refuses_the_rest() {
     assert!(gather(&[], (0, 2), &[0], &mut out).is_err());
     gather(&x, (3, 2), &[], &mut []).unwrap();
 }
+
+#[test]
+fn reshapes_without_moving_when_they_can() {
+    let shape = |axes: &[Axis]| axes.iter().map(|a| a.len).collect::<Vec<_>>();
+    // (1, 12, 32, 1, 5) stored with the channels last, as heads side by side are.
+    let from = [(1, 1920), (12, 32), (32, 1), (1, 7), (5, 384)];
+    let from = from.map(|(len, stride)| Axis { len, stride });
+    let x: Vec<f32> = (0..1920).map(|i| i as f32).collect();
+    let mut expected = vec![0.0; 1920];
+    copy(&x, 0, from.to_vec(), &mut expected);
+    for to in [vec![1, 384, 1, 5], vec![4, 3, 8, 4, 5, 1], vec![384, 5], vec![1, 12, 32, 5]] {
+        let axes = reshaped(&from, &to).unwrap();
+        assert_eq!(shape(&axes), to);
+        let mut found = vec![0.0; 1920];
+        copy(&x, 0, axes, &mut found);
+        assert_eq!(found, expected, "{to:?}");
+    }
+    assert_eq!(reshaped(&from, &[1920]), None);
+    assert_eq!(reshaped(&from, &[5, 384]), None);
+    assert_eq!(reshaped(&[], &[1, 1]).map(|a| shape(&a)), Some(vec![1, 1]));
+    assert_eq!(reshaped(&axes(&[0, 3]), &[3, 0]).map(|a| shape(&a)), Some(vec![3, 0]));
+}

@@ -1,0 +1,265 @@
+//! Products with constant weights, and what they take along.
+//!
+//! A linear layer and a 1x1 convolution are the same product: rows of features times a packed
+//! weight. A convolution's features are its second axis, so its result is stored with channels
+//! last and seen through strides: the next convolution, norm or attention then reads rows too.
+
+use std::collections::BTreeMap;
+
+use russet_ir::{Graph, NodeId, Op, Value};
+
+use super::Fuse;
+use super::buffer::Buffer;
+use super::run::Run;
+use crate::ExecError;
+use crate::kernels::gemm::{
+    Activation, Bias, Epilogue, Operand, PackedRight, Rows, View, multiply,
+};
+use crate::kernels::half::Rounding;
+use crate::kernels::strided::{self, Axis};
+use crate::kernels::unary::Unary;
+use crate::ops::{checked_len, unary_kernel};
+
+/// A product with constant weights and what follows it.
+pub(super) struct Dense {
+    pub x: Value,
+    /// Which axis of `x` is summed over; the results take its place.
+    features: Features,
+    weight: PackedRight,
+    bias: Option<Vec<f32>>,
+    activation: Activation,
+    pub residual: Option<Value>,
+    /// Products that share `x` are one, whose columns are these values'.
+    pub outs: Vec<Out>,
+    depth: usize,
+}
+
+/// A value and its number of features.
+pub(super) struct Out {
+    pub value: Value,
+    n: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Features {
+    Last,
+    Second,
+}
+
+/// A product as found, its weight not packed yet.
+struct Draft {
+    x: Value,
+    features: Features,
+    weight: Value,
+    bias: Option<Value>,
+    activation: Activation,
+    residual: Option<Value>,
+    out: Value,
+    /// The product and the ops it takes along, in order.
+    taken: Vec<NodeId>,
+    n_out: usize,
+    depth: usize,
+}
+
+/// Every product among `nodes`, by the node at whose place it runs, and the nodes it replaces;
+/// with `fuse` it takes along others of `nodes`.
+pub(super) fn products(
+    g: &Graph,
+    nodes: &[NodeId],
+    rounding: Rounding,
+    fuse: Fuse,
+) -> (BTreeMap<NodeId, Dense>, Vec<NodeId>) {
+    let free: &[NodeId] = if fuse == Fuse::Yes { nodes } else { &[] };
+    let drafts = nodes.iter().filter_map(|&id| Draft::at(g, id, free));
+    // Those that only multiply and share their operand become one, at the place of the first.
+    let mut groups: Vec<Vec<Draft>> = Vec::new();
+    for draft in drafts {
+        match groups.iter_mut().find(|group| fuse == Fuse::Yes && group[0].joins(&draft)) {
+            Some(group) => group.push(draft),
+            None => groups.push(vec![draft]),
+        }
+    }
+    let mut replaced = Vec::new();
+    let mut products = BTreeMap::new();
+    for group in groups {
+        // A product runs where the last op it takes along stands: all it reads is there.
+        let place = *group[0].taken.last().expect("the product itself is taken");
+        replaced.extend(group.iter().flat_map(|d| &d.taken).filter(|&&id| id != place));
+        products.insert(place, Dense::packed(g, &group, rounding));
+    }
+    (products, replaced)
+}
+
+impl Draft {
+    /// The product at node `id`, with those of `free` it takes along.
+    fn at(g: &Graph, id: NodeId, free: &[NodeId]) -> Option<Draft> {
+        let node = g.node(id);
+        let (x, weight, bias, features) = match &node.op {
+            Op::Linear(op) => (op.x, op.weight, op.bias, Features::Last),
+            Op::Conv(op) if op.is_pointwise(&g.types()) => {
+                (op.x, op.weight, op.bias, Features::Second)
+            }
+            _ => return None,
+        };
+        let is_float = |v: Value| g.constant(v).is_some_and(|t| t.dtype.is_float());
+        let constant = is_float(weight) && bias.is_none_or(is_float) && g.constant(x).is_none();
+        let shape = &g.constant(weight)?.shape;
+        let draft = Draft {
+            x,
+            features,
+            weight,
+            bias,
+            activation: Activation::None,
+            residual: None,
+            out: node.outputs[0],
+            taken: vec![id],
+            n_out: *shape.first()? as usize,
+            depth: *shape.get(1)? as usize,
+        };
+        constant.then(|| draft.with_what_follows(g, free))
+    }
+
+    fn with_what_follows(mut self, g: &Graph, free: &[NodeId]) -> Draft {
+        let only_user = |v| only_user(g, v).filter(|id| free.contains(id));
+        if let Some(id) = only_user(self.out) {
+            let activation = match unary_kernel(&g.node(id).op) {
+                Some((Unary::Gelu, _)) => Some(Activation::Gelu),
+                Some((Unary::GeluTanh, _)) => Some(Activation::GeluTanh),
+                Some((Unary::Relu, _)) => Some(Activation::Relu),
+                Some((Unary::Silu, _)) => Some(Activation::Silu),
+                _ => None,
+            };
+            if let Some(activation) = activation {
+                self.activation = activation;
+                self.out = g.node(id).outputs[0];
+                self.taken.push(id);
+            }
+        }
+        if let Some(id) = only_user(self.out)
+            && let Op::Add(op) = &g.node(id).op
+        {
+            let other = if op.x == self.out { op.y } else { op.x };
+            if g.ty(other) == g.ty(self.out) && g.constant(other).is_none() && other != self.out {
+                self.residual = Some(other);
+                self.out = g.node(id).outputs[0];
+                self.taken.push(id);
+            }
+        }
+        self
+    }
+
+    fn joins(&self, other: &Draft) -> bool {
+        let plain = |d: &Draft| d.taken.len() == 1;
+        let key = |d: &Draft| (d.x, d.depth, d.bias.is_some());
+        plain(self) && plain(other) && key(self) == key(other) && self.features == other.features
+    }
+}
+
+/// The node that alone reads `v`, when nothing else can see it.
+pub(super) fn only_user(g: &Graph, v: Value) -> Option<NodeId> {
+    match g.users(v) {
+        [id] if !g.is_output(v) && g.is_listed(*id) && g.node(*id).blocks.is_empty() => Some(*id),
+        _ => None,
+    }
+}
+
+impl Dense {
+    fn packed(g: &Graph, group: &[Draft], rounding: Rounding) -> Dense {
+        let floats = |v: Value| {
+            let mut x = g.constant(v).expect("checked when drafted").to_f32();
+            rounding.store(&mut x);
+            x
+        };
+        let first = &group[0];
+        let outs: Vec<Out> = group.iter().map(|d| Out { value: d.out, n: d.n_out }).collect();
+        let weight: Vec<f32> = group.iter().flat_map(|d| floats(d.weight)).collect();
+        let n_out = outs.iter().map(|o| o.n).sum();
+        let bias = first.bias.is_some().then(|| group.iter().filter_map(|d| d.bias));
+        Dense {
+            x: first.x,
+            features: first.features,
+            weight: PackedRight::new(View::new(&weight, n_out, first.depth).transposed()),
+            bias: bias.map(|values| values.flat_map(floats).collect()),
+            activation: first.activation,
+            residual: first.residual,
+            outs,
+            depth: first.depth,
+        }
+    }
+
+    /// The axes of a tensor of this rank that make rows, in order, and the one with the features.
+    fn split(&self, rank: usize) -> Option<(Vec<usize>, usize)> {
+        let col = match self.features {
+            Features::Last => rank.checked_sub(1)?,
+            Features::Second => 1,
+        };
+        (col < rank).then(|| ((0..rank).filter(|&i| i != col).collect(), col))
+    }
+
+    pub fn run(&self, run: &mut Run<'_>) -> Result<(), ExecError> {
+        let x = run.float(self.x).ok_or_else(|| run.fail("a product of other than floats"))?;
+        let mut shape = x.shape();
+        let split = self.split(shape.len()).filter(|(_, col)| shape[*col] == self.depth);
+        let (rows, col) =
+            split.ok_or_else(|| run.fail(format!("{shape:?} has not {} features", self.depth)))?;
+        let n_out: usize = self.outs.iter().map(|o| o.n).sum();
+        shape[col] = n_out;
+        let mut out = run.take(checked_len(&shape)?);
+        let x = self.in_rows(run, x, &rows, col);
+        let residual = match self.residual {
+            Some(v) => {
+                let r = run.float(v).ok_or_else(|| run.fail("a sum of other than floats"))?;
+                if r.shape() != shape {
+                    return Err(run.fail(format!("{:?} plus {shape:?}", r.shape())));
+                }
+                Some(self.in_rows(run, r, &rows, col))
+            }
+            None => None,
+        };
+        let left = x.matrix(&rows, col).expect("made so");
+        let n_rows = left.n_rows();
+        let epilogue = Epilogue {
+            bias: self.bias.as_deref().map_or(Bias::None, Bias::PerColumn),
+            activation: self.activation,
+            residual: residual.as_ref().map(|r| r.matrix(&rows, col).expect("made so")),
+            rounding: run.rounding(),
+        };
+        if n_rows * n_out > 0 {
+            let weight = Operand::Packed(&self.weight);
+            multiply(left, weight, Rows::new(&mut out, n_rows, n_out), &epilogue);
+        }
+        let mut whole = Buffer::new(out, &shape);
+        whole.axes = features_last(&shape, col);
+        let mut start = 0;
+        for o in &self.outs {
+            let mut part = Buffer { start, ..whole.clone() };
+            part.axes[col].len = o.n;
+            start += o.n;
+            run.put(o.value, part);
+        }
+        Ok(())
+    }
+
+    /// `x`, moved if its rows do not lie at equal distances.
+    fn in_rows(&self, run: &mut Run<'_>, x: Buffer, rows: &[usize], col: usize) -> Buffer {
+        if x.matrix(rows, col).is_some() {
+            return x;
+        }
+        let order = [rows, &[col]].concat();
+        let mut data = run.take(x.n_elements());
+        strided::copy(&x.data, x.start, x.permuted(&order).axes, &mut data);
+        let axes = features_last(&x.shape(), col);
+        Buffer { axes, ..Buffer::new(data, &[]) }
+    }
+}
+
+/// Axes of contiguous memory in which axis `col` is the innermost.
+fn features_last(shape: &[usize], col: usize) -> Vec<Axis> {
+    let mut moved = shape.to_vec();
+    let n = moved.remove(col);
+    moved.push(n);
+    let mut axes = strided::axes(&moved);
+    let last = axes.pop().expect("pushed above");
+    axes.insert(col, last);
+    axes
+}
