@@ -98,8 +98,11 @@ def encoder(folder, batch, seq, gelu="op"):
     x = b.op("Add", [x, weight("positions", positions)], "placed")
     x = norm(x, "embeddings.LayerNorm", "embedded")
 
-    mask = b.op("Cast", ["attention_mask"], "mask_float", to=TensorProto.FLOAT)
-    mask = b.op("Unsqueeze", [mask, b.constant("mask_axes", np.array([1, 2], np.int64))], "mask_wide")
+    # In the order in which exporters write it, so that onnxruntime's optimizer knows it.
+    for axis in (1, 2):
+        axes = b.constant(f"mask_axis_{axis}", np.array([axis], np.int64))
+        mask = b.op("Unsqueeze", ["attention_mask" if axis == 1 else mask, axes], f"mask_wide_{axis}")
+    mask = b.op("Cast", [mask], "mask_float", to=TensorProto.FLOAT)
     mask = b.op("Sub", [b.constant("mask_one", np.float32(1)), mask], "mask_hidden")
     lowest = b.constant("mask_lowest", np.float32(np.finfo(np.float32).min))
     mask = b.op("Mul", [mask, lowest], "mask_added")
@@ -124,7 +127,8 @@ def encoder(folder, batch, seq, gelu="op"):
         x = norm(b.op("Add", [y, x], f"{n}_down_sum"), f"{at}.output.LayerNorm", f"{n}_output")
     b.op("Identity", [x], "last_hidden_state")
 
-    wide = b.op("Unsqueeze", ["mask_float", b.constant("pool_axes", np.array([2], np.int64))], "pool_mask")
+    wide = b.op("Unsqueeze", ["attention_mask", b.constant("pool_axes", np.array([2], np.int64))], "pool_wide")
+    wide = b.op("Cast", [wide], "pool_mask", to=TensorProto.FLOAT)
     along = b.constant("pool_along", np.array([1], np.int64))
     kept = b.op("Mul", [x, wide], "pool_kept")
     total = b.op("ReduceSum", [kept, along], "pool_total", keepdims=0)

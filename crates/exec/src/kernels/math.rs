@@ -9,7 +9,9 @@
 pub fn exp(x: f32) -> f32 {
     // Written as selections, not `min` and `max`, so that NaN stays NaN.
     let x = if x > 89.0 { 89.0 } else { x };
-    let x = if x < -104.0 { -104.0 } else { x };
+    // A masked score. Its exponential is zero, but an underflow would cost a hundred cycles.
+    let vanishes = x < -104.0;
+    let x = if vanishes { 0.0 } else { x };
     // Adding 1.5 * 2^23 leaves the nearest integer in the low bits.
     const ROUND: f32 = 12_582_912.0;
     let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUND);
@@ -26,7 +28,8 @@ pub fn exp(x: f32) -> f32 {
     // 2^n in two factors: one alone would overflow before the product does.
     let n = shifted.to_bits().wrapping_sub(ROUND.to_bits()) as i32;
     let half = n >> 1;
-    y * power_of_two(half) * power_of_two(n - half)
+    let y = y * power_of_two(half) * power_of_two(n - half);
+    if vanishes { 0.0 } else { y }
 }
 
 #[inline(always)]

@@ -187,6 +187,14 @@ impl Dense {
         }
     }
 
+    /// The op that others are counted with.
+    pub fn name(&self) -> &'static str {
+        match self.features {
+            Features::Last => "linear",
+            Features::Second => "conv",
+        }
+    }
+
     /// The axes of a tensor of this rank that make rows, in order, and the one with the features.
     fn split(&self, rank: usize) -> Option<(Vec<usize>, usize)> {
         let col = match self.features {

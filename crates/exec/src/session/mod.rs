@@ -92,10 +92,11 @@ impl Step {
         }
     }
 
-    fn name<'g>(&self, g: &'g Graph) -> &'g str {
+    fn name<'g>(&'g self, g: &'g Graph) -> &'g str {
         match self.kind {
             Kind::Attention(_) => "attention",
-            _ => g.node(self.node).op.name(),
+            Kind::Product(ref p) => p.name(),
+            Kind::Plain => g.node(self.node).op.name(),
         }
     }
 }
@@ -252,10 +253,10 @@ impl Session {
         Ok(Profile { entries })
     }
 
-    fn run_with(
-        &self,
+    fn run_with<'s>(
+        &'s self,
         inputs: &BTreeMap<String, Array>,
-        mut after: impl FnMut(&Step, &Run<'_>),
+        mut after: impl FnMut(&'s Step, &Run<'_>),
     ) -> Result<BTreeMap<String, Array>, ExecError> {
         let arrays = checked_inputs(&self.graph, inputs)?;
         let mut run = Run::new(self, std::mem::take(&mut *self.lock()));
