@@ -42,7 +42,8 @@ impl Array {
     }
 
     pub fn n_elements(&self) -> usize {
-        self.shape.iter().product()
+        // Zero first: the product of the others may overflow.
+        if self.shape.contains(&0) { 0 } else { self.shape.iter().product() }
     }
 
     /// The floats; `None` of integers and booleans.
@@ -68,10 +69,12 @@ impl Array {
         }
     }
 
-    /// A constant as an array; integers outside i32 are saturated. `None` of strings.
+    /// A constant as an array; integers outside i32 are saturated. `None` of strings, and of shapes
+    /// that nothing could be computed on.
     pub fn from_tensor(t: &Tensor) -> Option<Array> {
         let shape: Vec<usize> =
             t.shape.iter().map(|&d| usize::try_from(d).ok()).collect::<Option<_>>()?;
+        crate::ops::checked_len(&shape).ok()?;
         let data = match t.dtype {
             DType::String => return None,
             DType::Bool => Numbers::Bool(t.to_bytes().iter().map(|&b| b != 0).collect()),

@@ -73,7 +73,8 @@ impl Env {
             }
             let made = match &node.op {
                 Op::Cond(op) => {
-                    let pred = self.get(op.pred).and_then(Array::as_bool).map(|b| b[0]);
+                    let pred = read(graph, op.pred, |v| self.get(v), self.rounding)?;
+                    let pred = pred.as_bool().and_then(|b| b.first().copied());
                     let pred =
                         pred.ok_or_else(|| ExecError::unsupported("cond", "no predicate"))?;
                     let block = node.blocks[usize::from(!pred)];

@@ -217,6 +217,12 @@ pub(super) fn map(x: &Operands<'_>, v: Value, f: impl Fn(f32) -> f32) -> Result<
     Ok(x.stored(a.shape.clone(), out))
 }
 
+/// NaN stays NaN; an upper end below the lower one wins, as in numpy.
+pub(super) fn clip(v: f32, low: f32, high: f32) -> f32 {
+    let v = if v < low { low } else { v };
+    if v > high { high } else { v }
+}
+
 /// The fast kernel of an activation.
 pub(crate) fn unary_kernel(op: &Op) -> Option<(Unary, Value)> {
     Some(match op {

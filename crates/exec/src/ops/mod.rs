@@ -93,7 +93,7 @@ pub(crate) fn evaluate_with(op: &Op, x: &Operands<'_>) -> Result<Vec<Array>, Exe
         Op::Select(op) => one(e::select(x, op)),
         Op::Cast(op) => one(e::cast(x, op)),
         Op::Abs(op) => one(e::map(x, op.x, f32::abs)),
-        Op::Clip(op) => one(e::map(x, op.x, |v| v.max(op.alpha).min(op.beta))),
+        Op::Clip(op) => one(e::map(x, op.x, |v| e::clip(v, op.alpha, op.beta))),
         Op::Log(op) => one(e::map(x, op.x, |v| (v + op.epsilon).ln())),
         Op::Rsqrt(op) => one(e::map(x, op.x, |v| 1.0 / (v + op.epsilon).sqrt())),
         Op::Erf(_)
@@ -133,15 +133,17 @@ pub(crate) fn evaluate_with(op: &Op, x: &Operands<'_>) -> Result<Vec<Array>, Exe
 }
 
 /// Largest array made while running, in bytes: beyond it a shape is a mistake or an attack.
-pub(crate) const BYTES_MAX: u64 = 1 << 34;
+pub(crate) const BYTES_MAX: u64 = 1 << 31;
 
 /// The number of elements of a shape, if an array of it is reasonable.
 pub(crate) fn checked_len(shape: &[usize]) -> Result<usize, ExecError> {
-    let n = shape.iter().try_fold(4u64, |n, &d| n.checked_mul(d as u64)).unwrap_or(u64::MAX);
-    if n > BYTES_MAX {
-        return Err(ExecError::TooLarge { bytes: n, limit: BYTES_MAX });
+    // An empty axis counts as one: strides are products of the others.
+    let bytes = |n: u64, &d: &usize| n.checked_mul(d.max(1) as u64);
+    let bytes = shape.iter().try_fold(4u64, bytes).unwrap_or(u64::MAX);
+    if bytes > BYTES_MAX {
+        return Err(ExecError::TooLarge { bytes, limit: BYTES_MAX });
     }
-    Ok((n / 4) as usize)
+    Ok(if shape.contains(&0) { 0 } else { (bytes / 4) as usize })
 }
 
 /// Moves elements of any kind with a kernel for floats: the bits are the same.

@@ -76,21 +76,21 @@ pub(super) fn transpose(x: &Operands<'_>, op: &Transpose) -> Result<Array, ExecE
 }
 
 pub(super) fn concat_op(x: &Operands<'_>, op: &Concat) -> Result<Array, ExecError> {
-    if op.interleave {
-        return Err(x.fail("interleaving has no kernel yet"));
-    }
     let arrays: Vec<_> = op.values.iter().map(|&v| x.array(v)).collect::<Result<_, _>>()?;
     let arrays: Vec<&Array> = arrays.iter().map(AsRef::as_ref).collect();
     let first = arrays.first().ok_or_else(|| x.fail("nothing to concatenate"))?;
     let axis = x.axis(op.axis, first.shape.len())?;
-    concat(&arrays, axis).ok_or_else(|| x.fail("its operands do not fit together"))
+    concat(&arrays, axis, op.interleave).ok_or_else(|| x.fail("its operands do not fit together"))
 }
 
-/// Arrays one after another along `axis`; `None` when they do not fit.
-fn concat(arrays: &[&Array], axis: usize) -> Option<Array> {
+/// Arrays one after another along `axis`, or taking turns along it; `None` when they do not fit.
+fn concat(arrays: &[&Array], axis: usize, interleave: bool) -> Option<Array> {
     let mut shape = arrays.first()?.shape.clone();
     let others = |s: &[usize]| (s[..axis].to_vec(), s[axis + 1..].to_vec());
     if arrays.iter().any(|a| a.shape.len() != shape.len() || others(&a.shape) != others(&shape)) {
+        return None;
+    }
+    if interleave && arrays.iter().any(|a| a.shape[axis] != shape[axis]) {
         return None;
     }
     shape[axis] = arrays.iter().map(|a| a.shape[axis]).sum();
@@ -105,7 +105,8 @@ fn concat(arrays: &[&Array], axis: usize) -> Option<Array> {
         }
         out
     }
-    let run = |a: &Array| a.shape[axis] * inner;
+    // What one array adds before the next has its turn.
+    let run = |a: &Array| if interleave { inner } else { a.shape[axis] * inner };
     let data = match &arrays[0].data {
         Numbers::F32(_) => {
             let parts: Option<Vec<_>> =
@@ -203,19 +204,28 @@ pub(super) fn slice_by_size(x: &Operands<'_>, op: &SliceBySize) -> Result<Array,
 }
 
 pub(super) fn gather(x: &Operands<'_>, op: &Gather) -> Result<Array, ExecError> {
-    if op.batch_dims != 0 {
-        return Err(x.fail("batch_dims has no kernel yet"));
-    }
     let (a, indices) = (x.array(op.x)?, x.array(op.indices)?);
     let axis = x.axis(op.axis, a.shape.len())?;
     let at = indices.as_i32().ok_or_else(|| x.fail("its indices are not integers"))?;
     let (len, inner) = (a.shape[axis], a.shape[axis + 1..].iter().product());
+    // Each place of the leading axes has indices of its own.
+    let batch = usize::try_from(op.batch_dims).ok().filter(|&b| b <= axis);
+    let batch = batch.filter(|&b| indices.shape.get(..b) == Some(&a.shape[..b]));
+    let batch = batch.ok_or_else(|| x.fail(format!("batch_dims {}", op.batch_dims)))?;
     let mut shape = a.shape[..axis].to_vec();
-    shape.extend(&indices.shape);
+    shape.extend(&indices.shape[batch..]);
     shape.extend(&a.shape[axis + 1..]);
+    let n: usize = a.shape[..batch].iter().product();
     let data = moved(&a.data, checked_len(&shape)?, |from, to| {
-        let done = strided::gather(from, (len, inner), at, to);
-        done.map_err(|e| x.fail(e.to_string()))
+        let (n_from, n_at, n_to) = match n {
+            0 => return Ok(()),
+            n => (from.len() / n, at.len() / n, to.len() / n),
+        };
+        (0..n).try_for_each(|i| {
+            let (from, to) = (&from[i * n_from..][..n_from], &mut to[i * n_to..][..n_to]);
+            strided::gather(from, (len, inner), &at[i * n_at..][..n_at], to)
+                .map_err(|e| x.fail(e.to_string()))
+        })
     })?;
     Ok(Array { shape, data })
 }

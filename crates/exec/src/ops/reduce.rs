@@ -3,7 +3,7 @@
 use russet_ir::Value;
 use russet_ir::ops::{LayerNorm, Softmax};
 
-use super::Operands;
+use super::{Operands, checked_len};
 use crate::kernels::layer_norm::{Affine, layer_norm as norm_kernel};
 use crate::kernels::reduce::{Reduction, reduce as reduce_kernel};
 use crate::kernels::softmax::softmax as softmax_kernel;
@@ -82,7 +82,7 @@ pub(super) fn reduce(
         (true, false) => None,
     });
     let shape: Vec<usize> = shape.collect();
-    let mut out = vec![0.0; shape.iter().product()];
+    let mut out = vec![0.0; checked_len(&shape)?];
     if let Some(ints) = a.as_i32() {
         // Exact up to 2^24, which indices and lengths stay below.
         let floats: Vec<f32> = ints.iter().map(|&i| i as f32).collect();

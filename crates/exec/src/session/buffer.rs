@@ -42,20 +42,29 @@ impl Buffer {
     }
 
     pub fn n_elements(&self) -> usize {
-        self.axes.iter().map(|a| a.len).product()
+        match self.axes.iter().any(|a| a.len == 0) {
+            true => 0,
+            false => self.axes.iter().map(|a| a.len).product(),
+        }
     }
 
     /// The elements, if they lie one after another.
     pub fn contiguous(&self) -> Option<&[f32]> {
-        let axes = || self.axes.iter().rev();
-        is_dense(axes()).then(|| &self.data[self.start..][..self.n_elements()])
+        is_dense(self.axes.iter().rev()).then(|| self.elements())
     }
 
     /// The elements in the order of memory, if they are all of a piece of it.
     pub fn dense(&self) -> Option<&[f32]> {
         let order = self.order();
-        is_dense(order.iter().rev().map(|&i| &self.axes[i]))
-            .then(|| &self.data[self.start..][..self.n_elements()])
+        is_dense(order.iter().rev().map(|&i| &self.axes[i])).then(|| self.elements())
+    }
+
+    /// As many numbers as there are elements; an empty part may begin past the end.
+    fn elements(&self) -> &[f32] {
+        match self.n_elements() {
+            0 => &[],
+            n => &self.data[self.start..][..n],
+        }
     }
 
     /// The axes from the outermost in memory to the innermost.
@@ -95,7 +104,7 @@ impl Buffer {
         let n_rows = rows.iter().map(|a| a.len).product();
         let row = strided::reshaped(&rows, &[n_rows])?[0];
         let col = self.axes[col];
-        let data = self.data.get(self.start..)?;
+        let data = self.data.get(self.start..).unwrap_or_default();
         Some(View::strided(data, n_rows, col.len, row.stride as usize, col.stride as usize))
     }
 }
@@ -127,7 +136,7 @@ impl<'a> Matrices<'a> {
     pub fn of(x: &'a Buffer, transposed: bool) -> Option<Matrices<'a>> {
         let (batch, matrix) = x.axes.split_at_checked(x.axes.len().checked_sub(2)?)?;
         let (rows, cols) = if transposed { (matrix[1], matrix[0]) } else { (matrix[0], matrix[1]) };
-        let data = x.data.get(x.start..)?;
+        let data = x.data.get(x.start..).unwrap_or_default();
         Some(Matrices { data, batch: batch.to_vec(), rows, cols })
     }
 

@@ -23,6 +23,8 @@ use crate::ops::checked_len;
 pub(super) struct Attention {
     chains: Vec<Chain>,
     pub out: Value,
+    /// The ops this stands for, in order, to be run if the shapes are not those of an attention.
+    pub nodes: Vec<NodeId>,
 }
 
 /// softmax(query key + ...) value, for every matrix of a batch.
@@ -66,8 +68,11 @@ pub(super) fn attentions(
     let mut found = BTreeMap::new();
     let mut replaced = Vec::new();
     let mut add = |place: NodeId, chains: Vec<Chain>, out: Value| {
-        replaced.extend(chains.iter().flat_map(|c| c.taken.clone()).filter(|&id| id != place));
-        found.insert(place, Attention { chains, out });
+        let mut nodes: Vec<NodeId> = chains.iter().flat_map(|c| c.taken.clone()).collect();
+        nodes.retain(|&id| id != place);
+        replaced.extend(&nodes);
+        nodes.push(place);
+        found.insert(place, Attention { chains, out, nodes });
     };
     for &id in order {
         let Op::Concat(op) = &g.node(id).op else { continue };
@@ -186,11 +191,15 @@ fn leads_to_product(g: &Graph, v: Value) -> bool {
     matches!(g.op(v), Some(Op::Matmul(_) | Op::Add(_) | Op::Mul(_) | Op::Sub(_) | Op::RealDiv(_)))
 }
 
-/// Does `v` broadcast to exactly this shape, whatever its symbols stand for?
+/// May `v` broadcast to exactly this shape?
 fn repeats(g: &Graph, v: Value, shape: &[Dim]) -> bool {
     let mine = g.shape(v);
     let is_float = g.ty(v).tensor().is_some_and(|t| t.dtype.is_float());
-    let fits = |(a, b): (&Dim, &Dim)| *a == Dim::Fixed(1) || a == b;
+    // Symbols are compared while running.
+    let fits = |(a, b): (&Dim, &Dim)| match (a, b) {
+        (Dim::Fixed(a), Dim::Fixed(b)) => *a == 1 || a == b,
+        _ => true,
+    };
     is_float && mine.len() <= shape.len() && mine.iter().rev().zip(shape.iter().rev()).all(fits)
 }
 
@@ -207,7 +216,8 @@ impl Attention {
         self.chains.iter().flat_map(Chain::reads).collect()
     }
 
-    pub fn run(&self, run: &mut Run<'_>) -> Result<(), ExecError> {
+    /// `false`, with nothing done, when symbols stand for numbers with which this is no attention.
+    pub fn run(&self, run: &mut Run<'_>) -> Result<bool, ExecError> {
         let operands = self.chains.iter().map(|c| Operands::of(c, run));
         let operands: Vec<Operands> = operands
             .collect::<Option<_>>()
@@ -215,7 +225,7 @@ impl Attention {
         let plan: Option<Vec<Batch>> =
             self.chains.iter().zip(&operands).map(|(c, o)| Batch::of(c, o)).collect();
         let plan = plan.filter(|p| p.iter().all(|b| b.fits_beside(&p[0])));
-        let plan = plan.ok_or_else(|| run.fail("an attention whose operands do not fit"))?;
+        let Some(plan) = plan else { return Ok(false) };
         let first = &plan[0];
         let (outer, rank) = (first.outer(), first.shape.len());
         let n_heads: usize = plan.iter().map(Batch::n_heads).sum();
@@ -245,7 +255,7 @@ impl Attention {
         axes.extend(if self.chains[0].flipped { [feature, query] } else { [query, feature] });
         let made = Buffer { axes, ..Buffer::new(out, &[]) };
         run.put(self.out, made);
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -77,12 +77,19 @@ impl<'s> Run<'s> {
 
     pub fn step(&mut self, step: &'s Step) -> Result<(), ExecError> {
         self.last_uses = &step.last_uses;
-        let node = self.session.graph.node(step.node);
         match &step.kind {
             Kind::Product(p) => p.run(self),
-            Kind::Attention(a) => a.run(self),
-            Kind::Plain if self.fast(&node.op, &node.outputs)? => Ok(()),
-            Kind::Plain => self.plain(step.node),
+            Kind::Attention(a) if a.run(self)? => Ok(()),
+            Kind::Attention(a) => a.nodes.iter().try_for_each(|&id| self.op(id)),
+            Kind::Plain => self.op(step.node),
+        }
+    }
+
+    fn op(&mut self, id: NodeId) -> Result<(), ExecError> {
+        let node = self.session.graph.node(id);
+        match self.fast(&node.op, &node.outputs)? {
+            true => Ok(()),
+            false => self.plain(id),
         }
     }
 
@@ -183,7 +190,7 @@ impl<'s> Run<'s> {
 
     /// Ops with a path of their own; `false` when the plain one must do.
     fn fast(&mut self, op: &Op, outputs: &[Value]) -> Result<bool, ExecError> {
-        let out = outputs[0];
+        let Some(&out) = outputs.first() else { return Ok(false) };
         if let Some((kernel, v)) = unary_kernel(op) {
             let Some((mut data, axes)) = self.owned(v) else { return Ok(false) };
             unary::map(kernel, &mut data);
