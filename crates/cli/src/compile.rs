@@ -31,9 +31,10 @@ pub struct Arguments {
     /// The chip to predict for.
     #[arg(long, default_value = "m4")]
     pub chip: String,
-    /// The op set to write: the oldest system that must load it.
-    #[arg(long, default_value = "ios18", value_parser = parse_opset)]
-    pub opset: Opset,
+    /// The op set to write, that of the oldest system that must load it: ios18 unless told
+    /// otherwise; a package keeps its own.
+    #[arg(long, value_parser = parse_opset)]
+    pub opset: Option<Opset>,
     #[command(flatten)]
     pub inputs: Source,
     /// Do not run both sides of every rewrite.
@@ -83,10 +84,11 @@ pub fn command(args: &Arguments, out: &Out) -> Outcome<()> {
 pub fn produce(args: &Arguments, out: &Out) -> Outcome<(Value, String)> {
     let start = Instant::now();
     let chip = Profile::named(&args.chip)?;
-    let passes = chosen_passes(args)?;
     let progress = Progress::new(out);
     progress.stage("reading the model");
-    let model = Model::load(&args.source, &args.shapes, args.opset)?;
+    let model = Model::load(&args.source, &args.shapes, args.opset.unwrap_or(OPSET))?;
+    keep_opset(args, &model)?;
+    let passes = chosen_passes(args, model.program.opset)?;
     let compiled = compile(&model, args, &passes, &progress)?;
     progress.stage("predicting");
     let prediction = predict_all(&compiled.program, &chip)?;
@@ -102,8 +104,25 @@ pub fn produce(args: &Arguments, out: &Out) -> Outcome<(Value, String)> {
     Ok((shown.json(&prediction, seconds), shown.text(&prediction, &passes, seconds)))
 }
 
-fn chosen_passes(args: &Arguments) -> Outcome<Vec<Box<dyn Pass>>> {
-    let mut all = pipeline(Options { opset: args.opset });
+/// The opset of what is made from a Hugging Face folder.
+const OPSET: Opset = Opset::Ios18;
+
+/// Raising a package's opset would mean rewriting ops for no gain, lowering it may be impossible.
+fn keep_opset(args: &Arguments, model: &Model) -> Outcome<()> {
+    match (&model.kind, args.opset) {
+        (Kind::Package(_), Some(asked)) if asked != model.program.opset => {
+            let message =
+                format!("the package is of opset {}, --opset {asked}", model.program.opset);
+            Err(Failure::usage(message)
+                .in_file(&model.path)
+                .help("leave --opset out, or compile the source the package was made from"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn chosen_passes(args: &Arguments, opset: Opset) -> Outcome<Vec<Box<dyn Pass>>> {
+    let mut all = pipeline(Options { opset });
     for name in args.passes.iter().chain(&args.skip) {
         if !all.iter().any(|p| p.name() == name) {
             let known: Vec<&str> = all.iter().map(|p| p.name()).collect();
@@ -127,10 +146,6 @@ pub fn compile(
     progress: &Progress,
 ) -> Outcome<Compiled> {
     let mut program = model.program.clone();
-    // A package keeps its own opset: raising it would mean rewriting ops for no gain.
-    if matches!(model.kind, Kind::HuggingFace { .. }) {
-        program.opset = args.opset;
-    }
     let source = model.function(None)?;
     let given = match args.inputs.is_made_up() {
         true => None,

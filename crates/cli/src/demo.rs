@@ -51,7 +51,7 @@ pub fn command(args: &Arguments, out: &Out) -> Outcome<()> {
         output: args.output.clone(),
         shapes: Shapes { seq: vec![64, 128, 256], ..Shapes::default() },
         chip: args.chip.clone(),
-        opset: Opset::Ios18,
+        opset: Some(Opset::Ios18),
         inputs: Source { seed: 1, ..Source::default() },
         no_proof: false,
         passes: Vec::new(),

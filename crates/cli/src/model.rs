@@ -46,6 +46,23 @@ pub enum Kind {
 }
 
 impl Shapes {
+    /// A package has its shapes already.
+    fn refuse_for_package(&self, path: &Path) -> Outcome<()> {
+        let given = [
+            ("--seq", !self.seq.is_empty()),
+            ("--shapes", self.shapes.is_some()),
+            ("--pooling", self.pooling.is_some()),
+        ];
+        match given.iter().find(|g| g.1) {
+            Some((option, _)) => {
+                let message =
+                    format!("{option} is for Hugging Face folders, a package has its shapes");
+                Err(Failure::usage(message).in_file(path))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Lengths and batch size.
     fn numbers(&self) -> Outcome<(Vec<u64>, u64)> {
         let Some(shapes) = &self.shapes else { return Ok((self.seq.clone(), 1)) };
@@ -88,6 +105,7 @@ impl Model {
         let is_package = path.extension().is_some_and(|e| e == "mlpackage" || e == "mlmodel")
             || path.join("Manifest.json").exists();
         if is_package {
+            shapes.refuse_for_package(path)?;
             return Model::package(path);
         }
         if !path.is_dir() {

@@ -70,6 +70,11 @@ pub fn count(n: u64) -> String {
     }
 }
 
+/// "1 hand-off", "2 hand-offs".
+pub fn plural(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
 /// A table: the first column to the left, numbers to the right.
 pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let width = |i: usize| {

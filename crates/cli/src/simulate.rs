@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::diagnostic::Outcome;
 use crate::model::{Kind, Model, Shapes, bind, bindings, length};
 use crate::progress::Progress;
-use crate::show::{Out, bytes, count, seconds, table};
+use crate::show::{Out, bytes, count, plural, seconds, table};
 
 #[derive(Args, Debug)]
 pub struct Arguments {
@@ -76,11 +76,11 @@ impl Prediction {
             macs => 100.0 * e.macs_on_ane as f64 / macs as f64,
         };
         format!(
-            "{}{at}: about {} a call, {share:.0} % of {} multiply-adds on the Neural Engine, {} hand-offs (a prediction)",
+            "{}{at}: about {} a call, {share:.0} % of {} multiply-adds on the Neural Engine, {} (a prediction)",
             self.chip,
             seconds(e.latency_s()),
             count(e.macs),
-            self.placement.n_handoffs(),
+            plural(self.placement.n_handoffs(), "hand-off"),
         )
     }
 

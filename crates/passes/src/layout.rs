@@ -95,6 +95,10 @@ impl Pass for SinkLayout {
         if !moving.iter().all(|&v| g.shape(v) == g.shape(first)) {
             return Err(Skip::NoMatch);
         }
+        if let Some(&v) = moving.iter().find(|&&v| !all_readers_let_pass(g, v)) {
+            let why = format!("%{} keeps its change of layout for another reader", g.value(v).name);
+            return Err(Skip::NoGain(why));
+        }
         let mut edit = Edit::of(g);
         let mut moved = op.clone();
         moved.map_values(&mut |v| if is_single(g, v) { v } else { source(g, v) });
@@ -103,6 +107,14 @@ impl Pass for SinkLayout {
         let outer = edit.push(change.on(inner), name)?;
         Ok(moving.into_iter().fold(edit.replace(at, outer), Edit::keep))
     }
+}
+
+/// Is every reader of a moved value one that sinks too, or a change of layout it may meet?
+fn all_readers_let_pass(g: &Graph, v: Value) -> bool {
+    g.users(v).iter().all(|&id| {
+        let op = &g.node(id).op;
+        is_elementwise(op) || matches!(op, Op::Transpose(_) | Op::ExpandDims(_) | Op::Squeeze(_))
+    })
 }
 
 /// A scalar constant, or a constant of one element: it has no layout.

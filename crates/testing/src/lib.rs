@@ -1,8 +1,10 @@
 //! For tests only: case files, and where they and the test data lie.
 
 mod case;
+mod random;
 
 pub use case::{Case, CaseFile, bless};
+pub use random::{Random, random_graph};
 
 use std::path::PathBuf;
 
