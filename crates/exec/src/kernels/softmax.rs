@@ -20,7 +20,7 @@ pub fn softmax(x: &mut [f32], n: usize, inner: usize) {
     match (n, inner) {
         (0, _) | (_, 0) => {}
         (_, 1) => parallel::pieces(x, n, |_, x| rows(x, n)),
-        _ => parallel::column_blocks(x, (n, inner), lanes::SIDE, |rows| columns(rows)),
+        _ => parallel::column_blocks(x, (n, inner), lanes::SIDE, columns),
     }
 }
 
