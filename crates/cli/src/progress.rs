@@ -1,5 +1,6 @@
 //! Progress on standard error, for whatever takes longer than a second; and tidying up.
 
+use std::cell::Cell;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
@@ -7,12 +8,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::show::Out;
 
-/// The stages of a command. On a terminal a spinner; elsewhere a line for each stage once the
-/// command has taken a second.
+/// The stages of a command. On a terminal a spinner; elsewhere a line a second at most, for those
+/// that begin after one.
 pub struct Progress {
     bar: Option<ProgressBar>,
     lines: bool,
     start: Instant,
+    last_line: Cell<Instant>,
 }
 
 /// What is quicker than this needs no progress.
@@ -28,14 +30,16 @@ impl Progress {
             bar.enable_steady_tick(Duration::from_millis(120));
             bar
         });
-        Progress { bar, lines: !terminal && !out.quiet, start: Instant::now() }
+        let now = Instant::now();
+        Progress { bar, lines: !terminal && !out.quiet, start: now, last_line: Cell::new(now) }
     }
 
     /// Says what happens now.
     pub fn stage(&self, what: &str) {
         if let Some(bar) = &self.bar {
             bar.set_message(what.to_owned());
-        } else if self.lines && self.start.elapsed() > PATIENCE {
+        } else if self.lines && self.last_line.get().elapsed() > PATIENCE {
+            self.last_line.set(Instant::now());
             eprintln!("{what} ({:.0} s)", self.start.elapsed().as_secs_f64());
         }
     }

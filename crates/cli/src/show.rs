@@ -75,16 +75,20 @@ pub fn plural(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
-/// A table: the first column to the left, numbers to the right.
+/// A table: columns of numbers to the right, others to the left.
 pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let width = |i: usize| {
         let cells = rows.iter().map(|r| r[i].chars().count());
         cells.chain([head[i].chars().count()]).max().unwrap_or(0)
     };
-    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let is_number = |cell: &str| cell.starts_with(|c: char| c.is_ascii_digit() || c == '-');
+    let short = |i: usize| rows.iter().all(|r| r[i].split(' ').count() <= 2);
+    let numeric =
+        |i: usize| short(i) && rows.iter().all(|r| r[i].is_empty() || is_number(r[i].trim_start()));
+    let columns: Vec<(usize, bool)> = (0..head.len()).map(|i| (width(i), numeric(i))).collect();
     let line = |cells: &[String]| {
-        let padded = cells.iter().zip(&widths).enumerate().map(|(i, (cell, &w))| {
-            if i == 0 { format!("{cell:<w$}") } else { format!("{cell:>w$}") }
+        let padded = cells.iter().zip(&columns).map(|(cell, &(w, right))| {
+            if right { format!("{cell:>w$}") } else { format!("{cell:<w$}") }
         });
         padded.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
     };

@@ -14,7 +14,7 @@ impl Random {
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -23,12 +23,12 @@ impl Random {
 
     /// A number below `n`.
     pub fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
+        (self.bits() % n as u64) as usize
     }
 
     /// A number between -1 and 1.
     pub fn float(&mut self) -> f32 {
-        (self.next() >> 24) as f32 / (1u32 << 23) as f32 - 1.0
+        (self.bits() >> 24) as f32 / (1u32 << 23) as f32 - 1.0
     }
 }
 
