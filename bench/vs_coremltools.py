@@ -5,7 +5,7 @@ usage: vs_coremltools.py MODEL_FOLDER [--russet target/release/russet] [--length
 
 coremltools' way is what its users do: load with transformers, trace with PyTorch, `ct.convert` to an fp16 ML Program, save. Time and
 peak memory are of a whole process each, imports included, and once more without imports (`convert and save`).
-Needs: pip install torch==2.7.0 transformers==4.51.3 coremltools==9.0 numpy
+Needs: pip install torch==2.7.0 transformers==4.51.3 coremltools==9.0 numpy==1.26.4
 """
 import argparse
 import json
