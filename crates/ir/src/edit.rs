@@ -159,8 +159,8 @@ impl Graph {
         let mut added = Vec::new();
         let mut ids = Vec::new();
         for new in change.nodes {
-            let name = self.unique_name(&new.name);
-            let id = self.add_node(new.op, Outputs(new.types), &[name], vec![], origin.clone());
+            let names = self.fresh_names(&new.name, new.n_outputs);
+            let id = self.add_node(new.op, Outputs(new.types), &names, vec![], origin.clone());
             debug_assert_eq!(self.node(id).outputs.len(), new.n_outputs);
             added.extend(&self.node(id).outputs);
             ids.push(id);
@@ -241,8 +241,8 @@ impl Graph {
         if self.outputs().contains(&new) && matches!(self.value(new).def, Def::Node(..)) {
             let name = self.value(old).name.clone();
             let spare = self.unique_name(&format!("{name}_before"));
-            self.values[old.index()].name = spare;
-            self.values[new.index()].name = name;
+            self.rename(old, &spare);
+            self.rename(new, &name);
         }
     }
 
@@ -253,8 +253,8 @@ impl Graph {
         while let Some(id) = work.pop() {
             let node = self.node(id);
             let unread = |&v: &Value| self.users(v).is_empty() && !self.is_output(v);
-            if dropped.contains(&id) || !node.blocks.is_empty() || !node.outputs.iter().all(unread)
-            {
+            let has_effect = node.outputs.is_empty() || !node.blocks.is_empty();
+            if dropped.contains(&id) || has_effect || !node.outputs.iter().all(unread) {
                 continue;
             }
             let operands = node.op.operands();
@@ -270,15 +270,5 @@ impl Graph {
         for block in &mut self.blocks {
             block.nodes.retain(|id| self.listed[id.index()]);
         }
-    }
-
-    /// `name`, or the first of `name_1`, `name_2`, … that no value has.
-    pub fn unique_name(&self, name: &str) -> String {
-        let taken = |n: &str| self.values.iter().any(|v| v.name == n);
-        if !taken(name) {
-            return name.to_owned();
-        }
-        let numbered = (1..).map(|i| format!("{name}_{i}"));
-        numbered.into_iter().find(|n| !taken(n)).expect("numbers do not end")
     }
 }

@@ -9,6 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::infer::Known;
+use crate::names::Names;
 use crate::ops::Const;
 use crate::{Dim, Op, Opset, Outputs, Symbol, Tensor, Type, TypeError, Types};
 
@@ -135,6 +136,7 @@ pub struct Graph {
     pub(crate) users: Vec<Vec<NodeId>>,
     /// By node: is it listed in a block?
     pub(crate) listed: Vec<bool>,
+    pub(crate) names: Names,
 }
 
 /// Functions that share weights, and what a package says about them.
@@ -167,6 +169,7 @@ impl Graph {
             blocks: vec![Block::default()],
             users: Vec::new(),
             listed: Vec::new(),
+            names: Names::default(),
         }
     }
 
@@ -299,6 +302,7 @@ impl Graph {
     }
 
     fn add_value(&mut self, name: String, ty: Type, def: Def, known: Option<Known>) -> Value {
+        self.names.add(&name);
         self.values.push(ValueData { name, ty, def, known });
         self.users.push(Vec::new());
         Value::from_index(self.values.len() - 1)
@@ -386,7 +390,14 @@ impl Graph {
 
     /// Renames a value; the caller keeps names unique.
     pub fn rename(&mut self, v: Value, name: &str) {
-        self.values[v.index()].name = name.to_owned();
+        let before = std::mem::replace(&mut self.values[v.index()].name, name.to_owned());
+        self.names.remove(&before);
+        self.names.add(name);
+    }
+
+    /// `name`, or one of `name_1`, `name_2`, … that no value has.
+    pub fn unique_name(&mut self, name: &str) -> String {
+        self.names.unique(name)
     }
 
     /// Says where a value's node comes from.
@@ -394,6 +405,19 @@ impl Graph {
         if let Def::Node(id, _) = self.value(v).def {
             self.nodes[id.index()].origin = origin;
         }
+    }
+
+    /// Names for `n` outputs of a node: `name`, `name_1`, …, each made unique.
+    pub(crate) fn fresh_names(&mut self, name: &str, n: usize) -> Vec<String> {
+        let fresh = |i: usize| {
+            let wanted = if i == 0 { name.to_owned() } else { format!("{name}_{i}") };
+            let free = self.names.unique(&wanted);
+            self.names.add(&free);
+            free
+        };
+        let all: Vec<String> = (0..n).map(fresh).collect();
+        all.iter().for_each(|free| self.names.remove(free));
+        all
     }
 
     /// Does any input or value have a symbolic dimension?
@@ -439,10 +463,12 @@ impl Graph {
         walk(self, BlockId::BODY)
     }
 
-    /// Drops nodes whose outputs nobody reads; returns how many.
+    /// Drops nodes whose outputs nobody reads; returns how many. An op without outputs is there
+    /// for its effect (`write_state`): it stays, and so do all ops around it.
     pub fn remove_dead(&mut self) -> usize {
         let mut live = vec![false; self.nodes.len()];
         let mut work: Vec<Value> = self.outputs().to_vec();
+        self.mark_effects(BlockId::BODY, &mut live, &mut work);
         let mut seen = vec![false; self.values.len()];
         while let Some(v) = work.pop() {
             if std::mem::replace(&mut seen[v.index()], true) {
@@ -464,6 +490,26 @@ impl Graph {
             users.retain(|id| live[id.index()]);
         }
         before - self.blocks.iter().map(|b| b.nodes.len()).sum::<usize>()
+    }
+
+    /// Marks the nodes of `block` that have an effect, or have one inside, and adds what they read
+    /// to `work`. Is there one?
+    fn mark_effects(&self, block: BlockId, live: &mut [bool], work: &mut Vec<Value>) -> bool {
+        let mut any = false;
+        for &id in &self.block(block).nodes {
+            let node = self.node(id);
+            let mut effect = node.outputs.is_empty();
+            for &inner in &node.blocks {
+                effect |= self.mark_effects(inner, live, work);
+            }
+            if effect {
+                live[id.index()] = true;
+                work.extend(node.op.operands());
+                node.blocks.iter().for_each(|&b| work.extend(&self.block(b).outputs));
+            }
+            any |= effect;
+        }
+        any
     }
 }
 

@@ -32,6 +32,17 @@ impl Outputs {
         Outputs(vec![(ty.into(), dims.map(Known::Dims))])
     }
 
+    /// Itself, unless a rank is beyond what any model has. Ranks that double with every op (a
+    /// `gather` by itself) would fill the memory.
+    pub(crate) fn within_rank(self) -> Result<Outputs, TypeError> {
+        const RANK_MAX: usize = 64;
+        let ranks = self.0.iter().filter_map(|(ty, _)| Some(ty.tensor()?.rank()));
+        match ranks.max().filter(|&r| r > RANK_MAX) {
+            Some(rank) => Err(TypeError::param(format!("its result has {rank} dimensions"))),
+            None => Ok(self),
+        }
+    }
+
     pub fn of(types: impl IntoIterator<Item = TensorType>) -> Outputs {
         Outputs(types.into_iter().map(|t| (t.into(), None)).collect())
     }

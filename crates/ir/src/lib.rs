@@ -11,6 +11,7 @@ mod dtype;
 mod edit;
 mod graph;
 mod infer;
+mod names;
 mod op;
 pub mod ops;
 mod tensor;

@@ -348,10 +348,11 @@ macro_rules! op_enum {
 
             /// Types (and known contents) of the outputs.
             pub fn infer(&self, types: &$crate::Types<'_>) -> Result<$crate::Outputs, $crate::TypeError> {
-                match self {
-                    $(Op::$op(op) => $crate::OpDef::infer(op, types),)*
-                    Op::Opaque(op) => Ok(op.outputs()),
-                }
+                let outputs = match self {
+                    $(Op::$op(op) => $crate::OpDef::infer(op, types)?,)*
+                    Op::Opaque(op) => op.outputs(),
+                };
+                outputs.within_rank()
             }
 
             /// Arithmetic counts on fixed shapes; of an unknown op, none.

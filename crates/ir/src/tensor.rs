@@ -60,7 +60,7 @@ const CHUNK: u64 = 1 << 16;
 impl Tensor {
     /// Little-endian packed elements of the stated type. Not for strings.
     pub fn new(dtype: DType, shape: Vec<u64>, bytes: Bytes) -> Result<Tensor, SizeError> {
-        let n = shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d));
+        let n = crate::types::count(shape.iter().copied());
         let needed = n.and_then(|n| dtype.bytes(n)).unwrap_or(u64::MAX);
         if needed != bytes.len() as u64 || dtype == DType::String {
             return Err(SizeError { dtype, shape, needed, found: bytes.len() as u64 });
@@ -69,7 +69,7 @@ impl Tensor {
     }
 
     pub fn strings(shape: Vec<u64>, strings: Vec<String>) -> Result<Tensor, SizeError> {
-        let needed = shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d)).unwrap_or(u64::MAX);
+        let needed = crate::types::count(shape.iter().copied()).unwrap_or(u64::MAX);
         if needed != strings.len() as u64 {
             let found = strings.len() as u64;
             return Err(SizeError { dtype: DType::String, shape, needed, found });
@@ -124,29 +124,37 @@ impl Tensor {
     /// # Panics
     /// When the element counts differ.
     pub fn reshaped(&self, shape: Vec<u64>) -> Tensor {
-        let n: u64 = shape.iter().product();
-        assert_eq!(n, self.n_elements(), "a reshape keeps the number of elements");
+        let n = crate::types::count(shape.iter().copied());
+        assert_eq!(n, Some(self.n_elements()), "a reshape keeps the number of elements");
         Tensor { dtype: self.dtype, shape, data: self.data.clone() }
     }
 
-    /// The same values as `dtype` (floats only), converted when they are read.
+    /// Can it be [`scaled`](Tensor::scaled), or be the result of a [`cast`](Tensor::cast)? Floats
+    /// of 16 bits and more can.
+    pub fn can_be_derived(&self) -> bool {
+        is_wide(self.dtype)
+    }
+
+    /// The same values as `dtype`, converted when they are read.
     ///
     /// # Panics
-    /// When either type is not a float: integers are not silently rounded.
+    /// When this holds no floats, since integers are not silently rounded, or when `dtype` is no
+    /// float of at least 16 bits.
     pub fn cast(&self, dtype: DType) -> Tensor {
-        assert!(self.dtype.is_float() && dtype.is_float(), "cast is for floats");
+        assert!(self.dtype.is_float(), "cast is for floats");
         if dtype == self.dtype {
             return self.clone();
         }
+        assert!(is_wide(dtype), "a cast is to floats of at least 16 bits");
         self.derived(dtype, Step::Cast)
     }
 
     /// Every element times `factor`, computed in f32 when it is read.
     ///
     /// # Panics
-    /// When the elements are not floats.
+    /// When the elements are not floats of at least 16 bits.
     pub fn scaled(&self, factor: f32) -> Tensor {
-        assert!(self.dtype.is_float(), "scale is for floats");
+        assert!(self.can_be_derived(), "scale is for floats of at least 16 bits");
         self.derived(self.dtype, Step::Scale(factor))
     }
 
@@ -255,6 +263,11 @@ impl Tensor {
         let number = self.n_elements() == 1 && self.dtype != DType::String;
         number.then(|| self.to_f32()[0])
     }
+}
+
+/// A float that can be computed here, not only read.
+fn is_wide(dtype: DType) -> bool {
+    matches!(dtype, DType::F16 | DType::BF16 | DType::F32 | DType::F64)
 }
 
 /// Rounds values to those `dtype` can hold, so that a chain of steps equals one after the other.

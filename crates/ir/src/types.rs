@@ -10,9 +10,16 @@ use crate::DType;
 pub struct Symbol(pub Arc<str>);
 
 impl Symbol {
+    /// A symbol; of a very long name, only what tells it from others. Names of derived symbols
+    /// are made of their parts, and doubled forty times they would fill the memory.
     pub fn new(name: &str) -> Symbol {
-        Symbol(name.into())
+        match name.len() <= Symbol::LENGTH_MAX {
+            true => Symbol(name.into()),
+            false => Symbol(format!("long.{}", crate::text::hash([name.as_bytes()])).into()),
+        }
     }
+
+    const LENGTH_MAX: usize = 256;
 }
 
 impl fmt::Display for Symbol {
@@ -53,6 +60,15 @@ impl fmt::Display for Dim {
     }
 }
 
+/// The number of elements of a shape; `None` when it overflows.
+///
+/// A zero does not hide an overflow of the other extents: any product of some of them can be taken.
+pub(crate) fn count(shape: impl IntoIterator<Item = u64>) -> Option<u64> {
+    let step = |(n, whole): (u64, u64), d: u64| Some((n * d.min(1), whole.checked_mul(d.max(1))?));
+    let (some, whole) = shape.into_iter().try_fold((1, 1), step)?;
+    Some(some * whole)
+}
+
 /// A tensor's element type and shape; rank 0 is a scalar.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TensorType {
@@ -81,7 +97,7 @@ impl TensorType {
 
     /// Number of elements; `None` while a dimension is a symbol or when it overflows.
     pub fn n_elements(&self) -> Option<u64> {
-        self.shape.iter().try_fold(1u64, |n, d| n.checked_mul(d.fixed()?))
+        count(self.fixed_shape()?)
     }
 
     /// Bytes of all elements, packed.

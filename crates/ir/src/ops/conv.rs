@@ -161,7 +161,7 @@ impl OpDef for Conv {
     fn work(&self, types: &Types<'_>) -> Work {
         let out = self.infer(types).ok().and_then(|o| o.0[0].0.tensor()?.n_elements());
         let w = types.ty(self.weight).tensor().and_then(TensorType::fixed_shape);
-        let per_output = w.map_or(0, |w| w[1..].iter().product());
+        let per_output = w.map_or(0, |w| w[1..].iter().fold(1u64, |n, &d| n.saturating_mul(d)));
         Work { macs: out.unwrap_or(0).saturating_mul(per_output), ..Work::default() }
     }
 }

@@ -75,7 +75,7 @@ macro_rules! arithmetic {
 
             fn work(&self, types: &Types<'_>) -> Work {
                 let n = broadcast_elements(types, self.x, self.y);
-                Work { flops: n, exps: n * $exps, ..Work::default() }
+                Work { flops: n, exps: n.saturating_mul($exps), ..Work::default() }
             }
         }
     )*};
@@ -192,7 +192,8 @@ macro_rules! unary {
 
             fn work(&self, types: &Types<'_>) -> Work {
                 let n = types.n_elements(self.x);
-                Work { flops: n * $flops, exps: n * $exps, ..Work::default() }
+                let (flops, exps) = (n.saturating_mul($flops), n.saturating_mul($exps));
+                Work { flops, exps, ..Work::default() }
             }
         }
     )*};
@@ -223,7 +224,8 @@ impl OpDef for Clip {
     }
 
     fn work(&self, types: &Types<'_>) -> Work {
-        Work { flops: 2 * types.n_elements(self.x), ..Work::default() }
+        let flops = types.n_elements(self.x).saturating_mul(2);
+        Work { flops, ..Work::default() }
     }
 }
 

@@ -52,14 +52,12 @@ fn show(shape: &[Dim]) -> String {
 fn fill_in(from: &[Dim], target: &[Dim]) -> Option<Vec<Dim>> {
     // A count of elements as a number times symbols.
     let count = |dims: &[&Dim]| -> Option<(u64, Vec<Symbol>)> {
-        let mut n = 1u64;
-        let mut symbols = Vec::new();
-        for d in dims {
-            match d {
-                Dim::Fixed(k) => n = n.checked_mul(*k)?,
-                Dim::Symbol(s) => symbols.push(s.clone()),
-            }
-        }
+        let n = crate::types::count(dims.iter().filter_map(|d| d.fixed()))?;
+        let symbols = dims.iter().filter_map(|d| match d {
+            Dim::Symbol(s) => Some(s.clone()),
+            Dim::Fixed(_) => None,
+        });
+        let mut symbols: Vec<Symbol> = symbols.collect();
         symbols.sort();
         Some((n, symbols))
     };
@@ -195,9 +193,13 @@ impl OpDef for Concat {
         out.shape[axis] = sum(&along);
         let dims = (out.rank() == 1)
             .then(|| self.values.iter().map(|&v| types.dims(v)).collect::<Option<Vec<_>>>());
-        Ok(Outputs::dims(out, dims.flatten().map(|d| d.concat())))
+        let dims = dims.flatten().map(|d| d.concat()).filter(|d| d.len() <= KNOWN_MAX);
+        Ok(Outputs::dims(out, dims))
     }
 }
+
+/// Elements up to which shape arithmetic is followed: a shape doubled forty times is none.
+const KNOWN_MAX: usize = 1024;
 
 /// The sum of extents; a symbol named after its parts when some are symbols.
 fn sum(dims: &[Dim]) -> Dim {
@@ -227,7 +229,8 @@ impl Split {
             let agrees = self.num_splits.is_none_or(|k| k as usize == sizes.len());
             return (total == n && agrees).then_some(sizes);
         }
-        let parts = u64::try_from(self.num_splits?).ok().filter(|&p| p > 0 && p <= n)?;
+        let parts =
+            u64::try_from(self.num_splits?).ok().filter(|&p| p > 0 && p <= n.min(PARTS_MAX))?;
         n.is_multiple_of(parts).then(|| vec![n / parts; parts as usize])
     }
 }
@@ -264,6 +267,9 @@ op! {
         squeeze_mask: Option<Vec<bool>>;
     }
 }
+
+/// Parts beyond which a split is refused: a number alone must not make millions of values.
+const PARTS_MAX: u64 = 1 << 16;
 
 /// One axis of a slice: where it starts, how far it steps, how many it takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -330,7 +336,7 @@ impl OpDef for SliceByIndex {
             let numbers = || Some((begin.as_ref()?[i], end.as_ref()?[i]));
             match (d, numbers()) {
                 _ if squeezed => {}
-                _ if whole && step.abs() == 1 => shape.push(d.clone()),
+                _ if whole && step.unsigned_abs() == 1 => shape.push(d.clone()),
                 (Dim::Fixed(n), _) if whole => {
                     let a = self.axis(i, *n, 0, 0);
                     let a = a.ok_or_else(|| TypeError::param("a stride of 0"))?;

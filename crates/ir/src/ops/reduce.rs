@@ -17,7 +17,7 @@ impl OpDef for Softmax {
 
     fn work(&self, types: &Types<'_>) -> Work {
         let n = types.n_elements(self.x);
-        Work { exps: n, flops: 3 * n, ..Work::default() }
+        Work { exps: n, flops: n.saturating_mul(3), ..Work::default() }
     }
 }
 
@@ -56,7 +56,7 @@ impl OpDef for LayerNorm {
 
     fn work(&self, types: &Types<'_>) -> Work {
         let n = types.n_elements(self.x);
-        Work { flops: 6 * n, ..Work::default() }
+        Work { flops: n.saturating_mul(6), ..Work::default() }
     }
 }
 
@@ -119,7 +119,8 @@ macro_rules! reduction {
             }
 
             fn work(&self, types: &Types<'_>) -> Work {
-                Work { flops: $flops * types.n_elements(self.x), ..Work::default() }
+                let flops = types.n_elements(self.x).saturating_mul($flops);
+                Work { flops, ..Work::default() }
             }
         }
     )*};

@@ -33,7 +33,10 @@ op! {
 
 impl OpDef for Cond {
     fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
-        types.bool(self.pred)?;
+        let pred = types.bool(self.pred)?;
+        if pred.n_elements().is_some_and(|n| n != 1) {
+            return Err(TypeError::Rank { at: self.pred, found: pred.rank(), expected: "0" });
+        }
         let (Some(yes), Some(no)) = (types.block(0), types.block(1)) else {
             return Err(TypeError::param("`cond` has two blocks"));
         };

@@ -38,27 +38,49 @@ impl Store {
     }
 }
 
-/// 128 bits of FNV-1a over type and bytes: a name for people and diffs, not a proof of equality.
+/// A name for people and diffs, not a proof of equality.
 fn content_name(tensor: &Tensor) -> String {
-    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
-    let mut hash: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
-    let mut add = |bytes: &[u8]| {
-        for &b in bytes {
-            hash = (hash ^ u128::from(b)).wrapping_mul(PRIME);
-        }
-    };
-    add(tensor.ty().to_string().as_bytes());
+    let mut hash = Hash::new();
+    hash.add(tensor.ty().to_string().as_bytes());
     match tensor.as_strings() {
-        Some(strings) => strings.iter().for_each(|s| add(s.as_bytes())),
+        Some(strings) => strings.iter().for_each(|s| hash.add(s.as_bytes())),
         None => {
             let done: Result<(), std::convert::Infallible> = tensor.read(&mut |piece| {
-                add(piece);
+                hash.add(piece);
                 Ok(())
             });
             let Ok(()) = done;
         }
     }
-    format!("{hash:032x}")
+    hash.name()
+}
+
+/// The hash of pieces of text, as hexadecimal digits.
+pub(crate) fn hash<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> String {
+    let mut hash = Hash::new();
+    pieces.into_iter().for_each(|p| hash.add(p));
+    hash.name()
+}
+
+/// 128 bits of FNV-1a.
+struct Hash(u128);
+
+impl Hash {
+    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+
+    fn new() -> Hash {
+        Hash(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d)
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        for &b in bytes {
+            self.0 = (self.0 ^ u128::from(b)).wrapping_mul(Hash::PRIME);
+        }
+    }
+
+    fn name(&self) -> String {
+        format!("{:032x}", self.0)
+    }
 }
 
 /// The shortest decimal for which `same` holds after parsing; `nan` and `inf` by name.

@@ -35,7 +35,7 @@ impl std::error::Error for ParseError {}
 /// Nesting beyond which text is refused: no model comes near it, hostile text does.
 const DEPTH_MAX: usize = 32;
 
-/// Elements beyond which `splat` is refused.
+/// Elements that all `splat`s of a text may make together: a short text must not fill the memory.
 const SPLAT_MAX: u64 = 1 << 24;
 
 /// Parses a program that stands alone. Without a `program` line the opset is the newest.
@@ -45,7 +45,7 @@ pub fn parse(text: &str) -> Result<Program, ParseError> {
 
 /// Parses a program whose `#hash` constants are in `store`.
 pub fn parse_with(text: &str, store: &Store) -> Result<Program, ParseError> {
-    let mut parser = Parser { text, at: 0, store, opset: Opset::Ios26 };
+    let mut parser = Parser { text, at: 0, store, opset: Opset::Ios26, n_splat: 0 };
     parser.program()
 }
 
@@ -54,10 +54,25 @@ struct Parser<'t> {
     at: usize,
     store: &'t Store,
     opset: Opset,
+    /// Elements made by `splat` so far.
+    n_splat: u64,
 }
 
 /// Names in scope.
-type Scope = HashMap<String, Value>;
+#[derive(Default)]
+struct Scope {
+    values: HashMap<String, Value>,
+    /// In the order in which they were defined: those of an inner block end with it.
+    names: Vec<String>,
+}
+
+impl Scope {
+    fn end(&mut self, n_outer: usize) {
+        self.names.drain(n_outer..).for_each(|name| {
+            self.values.remove(&name);
+        });
+    }
+}
 
 type Parsed<T> = Result<T, ParseError>;
 
@@ -85,7 +100,7 @@ impl<'t> Parser<'t> {
 
     fn function(&mut self) -> Parsed<Graph> {
         let mut graph = Graph::new(&self.identifier()?);
-        let mut scope = Scope::new();
+        let mut scope = Scope::default();
         self.expect("(")?;
         self.parameters(&mut graph, BlockId::BODY, &mut scope, ")")?;
         if self.word("where") {
@@ -117,10 +132,11 @@ impl<'t> Parser<'t> {
     }
 
     fn define(&self, scope: &mut Scope, name: String, v: Value) -> Parsed<()> {
-        match scope.insert(name.clone(), v) {
-            None => Ok(()),
-            Some(_) => Err(self.error(format!("`%{name}` is defined twice"))),
+        if scope.values.insert(name.clone(), v).is_some() {
+            return Err(self.error(format!("`%{name}` is defined twice")));
         }
+        scope.names.push(name);
+        Ok(())
     }
 
     fn symbols(&mut self, graph: &mut Graph) -> Parsed<()> {
@@ -186,7 +202,11 @@ impl<'t> Parser<'t> {
     }
 
     fn resolve(&self, scope: &Scope, name: &str) -> Parsed<Value> {
-        scope.get(name).copied().ok_or_else(|| self.error(format!("`%{name}` is not defined")))
+        scope
+            .values
+            .get(name)
+            .copied()
+            .ok_or_else(|| self.error(format!("`%{name}` is not defined")))
     }
 
     fn node(
@@ -196,11 +216,15 @@ impl<'t> Parser<'t> {
         scope: &mut Scope,
         depth: usize,
     ) -> Parsed<()> {
-        let mut names = vec![self.value_name()?];
-        while self.eat(",") {
+        let mut names = Vec::new();
+        // An op without outputs begins with its own name.
+        if self.rest().starts_with('%') {
             names.push(self.value_name()?);
+            while self.eat(",") {
+                names.push(self.value_name()?);
+            }
+            self.expect("=")?;
         }
-        self.expect("=")?;
         let op_name = self.identifier()?;
         let start = self.at;
         self.expect("(")?;
@@ -208,7 +232,7 @@ impl<'t> Parser<'t> {
         while !self.eat(")") {
             let param = self.identifier()?;
             self.expect("=")?;
-            let literal_name = graph.unique_name(&format!("{}_{param}", names[0]));
+            let literal_name = format!("{}_{param}", names.first().unwrap_or(&op_name));
             let arg = self.arg(graph, block, scope, &op_name, &literal_name)?;
             args.0.push((param, arg));
             if !self.eat(",") {
@@ -217,9 +241,14 @@ impl<'t> Parser<'t> {
             }
         }
         let op = if self.eat(":") {
-            let mut types = vec![self.ty(0)?];
-            while self.eat(",") {
+            let mut types = Vec::new();
+            if self.eat("(") {
+                self.expect(")")?;
+            } else {
                 types.push(self.ty(0)?);
+                while self.eat(",") {
+                    types.push(self.ty(0)?);
+                }
             }
             Op::Opaque(self.opaque(&op_name, args, types)?)
         } else {
@@ -237,7 +266,9 @@ impl<'t> Parser<'t> {
         let mut blocks = Vec::new();
         while self.rest().starts_with('{') {
             let inner = graph.add_block();
-            self.block(graph, inner, &mut scope.clone(), depth + 1)?;
+            let n_outer = scope.names.len();
+            self.block(graph, inner, scope, depth + 1)?;
+            scope.end(n_outer);
             blocks.push(inner);
         }
         let outputs = graph.push_node(block, op, &names, blocks, origin);
@@ -312,7 +343,7 @@ impl<'t> Parser<'t> {
                     if op == "const" {
                         return Ok(Arg::Attr(Attr::Tensor(t)));
                     }
-                    let names = [literal_name.to_owned()];
+                    let names = [graph.unique_name(literal_name)];
                     let constant = crate::ops::Const { val: t };
                     let made =
                         graph.push_node(block, constant.into(), &names, vec![], Origin::default());
@@ -356,9 +387,10 @@ impl<'t> Parser<'t> {
             self.expect("(")?;
             let word = self.number_word()?;
             self.expect(")")?;
-            let n = ty.n_elements().filter(|&n| n <= SPLAT_MAX);
-            let n = n.ok_or_else(|| self.error("a splat this large"))?;
-            return self.elements(ty.dtype, shape, &vec![word; n as usize]);
+            let n = ty.n_elements().filter(|&n| n <= SPLAT_MAX - self.n_splat);
+            let n = n.ok_or_else(|| self.error("splats this large together"))?;
+            self.n_splat += n;
+            return self.elements(ty.dtype, shape, std::iter::repeat_n(word.as_str(), n as usize));
         }
         if self.rest().starts_with("hex\"") {
             self.at += 3;
@@ -372,7 +404,7 @@ impl<'t> Parser<'t> {
             return self.sized(Tensor::strings(shape, strings));
         }
         let words = self.list("]", |p| p.number_word())?;
-        self.elements(ty.dtype, shape, &words)
+        self.elements(ty.dtype, shape, words.iter().map(String::as_str))
     }
 
     fn sized(&self, t: Result<Tensor, crate::SizeError>) -> Parsed<Tensor> {
@@ -387,7 +419,12 @@ impl<'t> Parser<'t> {
     }
 
     /// Packs elements written in decimal.
-    fn elements(&self, dtype: DType, shape: Vec<u64>, words: &[String]) -> Parsed<Tensor> {
+    fn elements<'w>(
+        &self,
+        dtype: DType,
+        shape: Vec<u64>,
+        words: impl Iterator<Item = &'w str>,
+    ) -> Parsed<Tensor> {
         let mut bytes = Vec::new();
         let mut stream = BitStream::default();
         for w in words {

@@ -130,7 +130,10 @@ fn node_into(
     let node = graph.node(id);
     let names: Vec<String> =
         node.outputs.iter().map(|&v| format!("%{}", graph.value(v).name)).collect();
-    let _ = write!(out, "{} = {}(", names.join(", "), node.op.name());
+    if !names.is_empty() {
+        let _ = write!(out, "{} = ", names.join(", "));
+    }
+    let _ = write!(out, "{}(", node.op.name());
     for (i, (param, arg)) in node.op.args(opset).into_iter().enumerate() {
         let _ = write!(out, "{}{param}=", if i > 0 { ", " } else { "" });
         match arg {
@@ -146,7 +149,8 @@ fn node_into(
     out.push(')');
     if let Op::Opaque(op) = &node.op {
         let types: Vec<String> = op.types.iter().map(ToString::to_string).collect();
-        let _ = write!(out, " : {}", types.join(", "));
+        let types = if types.is_empty() { "()".into() } else { types.join(", ") };
+        let _ = write!(out, " : {types}");
     }
     origin(out, &node.origin);
     for &block in &node.blocks {
