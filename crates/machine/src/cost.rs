@@ -65,7 +65,11 @@ fn weight_bytes(graph: &Graph, id: NodeId) -> u64 {
     let mut operands = graph.node(id).op.operands();
     operands.sort_unstable();
     operands.dedup();
-    operands.iter().filter_map(|&v| graph.constant(v)).map(|t| t.n_bytes()).sum()
+    operands
+        .iter()
+        .filter_map(|&v| graph.constant(v))
+        .map(|t| t.n_bytes())
+        .fold(0, u64::saturating_add)
 }
 
 /// Bytes one core streams: output channels are dealt to cores, each reads its own rows.
@@ -78,7 +82,7 @@ fn bytes_per_core(graph: &Graph, id: NodeId, n_cores: u64) -> Option<u64> {
     let weight = graph.constant(weight)?;
     let n_out = *weight.shape.first()?;
     let row_bytes = weight.n_bytes().checked_div(n_out)?;
-    Some(n_out.div_ceil(n_cores) * row_bytes)
+    Some(n_out.div_ceil(n_cores.max(1)).saturating_mul(row_bytes))
 }
 
 /// Seconds to stream `bytes` of weights when each core reads `per_core` of them.
@@ -106,13 +110,13 @@ pub fn estimate(graph: &Graph, placement: &Placement, chip: &Profile) -> Estimat
     for placed in &placement.ops {
         let work = work(graph, placed.node);
         let bytes = weight_bytes(graph, placed.node);
-        sum.macs += work.macs;
-        sum.weight_bytes += bytes;
+        sum.macs = sum.macs.saturating_add(work.macs);
+        sum.weight_bytes = sum.weight_bytes.saturating_add(bytes);
         if placed.engine == Engine::Cpu {
             sum.cpu_s += cpu_s(graph, placed.node, work, chip);
             continue;
         }
-        sum.macs_on_ane += work.macs;
+        sum.macs_on_ane = sum.macs_on_ane.saturating_add(work.macs);
         let per_core = bytes_per_core(graph, placed.node, ane.n_cores.value as u64);
         let (stream, lost_s) = streaming_s(ane, bytes, per_core);
         let compute = 2.0 * work.macs as f64 / ane.peak_flops_per_s.value;
@@ -125,7 +129,8 @@ pub fn estimate(graph: &Graph, placement: &Placement, chip: &Profile) -> Estimat
             let bytes_per_core = per_core.unwrap_or(0);
             sum.notches.push(NotchHit { node: placed.node, bytes_per_core, lost_s });
         }
-        sum.vector_s += (work.flops + work.exps) as f64 / ane.vector_elements_per_s.value;
+        sum.vector_s +=
+            work.flops.saturating_add(work.exps) as f64 / ane.vector_elements_per_s.value;
     }
     let calls = placement.regions.iter().filter(|r| r.0 == Engine::Ane).count();
     sum.dispatch_s = calls as f64 * ane.dispatch_s.value;
@@ -137,7 +142,8 @@ pub fn estimate(graph: &Graph, placement: &Placement, chip: &Profile) -> Estimat
 fn cpu_s(graph: &Graph, id: NodeId, work: Work, chip: &Profile) -> f64 {
     let cpu = &chip.engines.cpu;
     let outputs = &graph.node(id).outputs;
-    let bytes: u64 = outputs.iter().filter_map(|&v| graph.ty(v).tensor()?.n_bytes()).sum();
-    let flops = 2 * work.macs + work.flops + work.exps;
-    (bytes as f64 / cpu.bytes_per_s.value).max(flops as f64 / cpu.flops_per_s.value)
+    let bytes = outputs.iter().filter_map(|&v| graph.ty(v).tensor()?.n_bytes());
+    let bytes = bytes.fold(0, u64::saturating_add);
+    let flops = 2.0 * work.macs as f64 + work.flops as f64 + work.exps as f64;
+    (bytes as f64 / cpu.bytes_per_s.value).max(flops / cpu.flops_per_s.value)
 }

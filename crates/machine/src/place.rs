@@ -68,7 +68,7 @@ pub fn place(graph: &Graph, chip: &Profile) -> Placement {
         ops.push(Placed { node: id, engine, rule, why });
     }
     let on_ane = ops.iter().filter(|p| p.engine == Engine::Ane);
-    let macs: u64 = on_ane.map(|p| cost::work(graph, p.node).macs).sum();
+    let macs = on_ane.map(|p| cost::work(graph, p.node).macs).fold(0, u64::saturating_add);
     if macs < SEGMENT_MACS_MIN {
         for p in ops.iter_mut().filter(|p| p.engine == Engine::Ane) {
             p.engine = Engine::Cpu;

@@ -13,6 +13,9 @@ use crate::{Effect, Pass, Skip};
 /// keeps scores small, and lets the factor go into the query's weights.
 pub struct AttentionPerHead;
 
+/// Heads beyond which they are not taken apart; models have up to about a hundred.
+const N_HEADS_MAX: u64 = 256;
+
 impl Pass for AttentionPerHead {
     fn name(&self) -> &'static str {
         "attention-per-head"
@@ -28,6 +31,10 @@ impl Pass for AttentionPerHead {
 
     fn rewrite<'g>(&self, g: &'g Graph, at: Value) -> Result<Edit<'g>, Skip> {
         let attention = Attention::ending_at(g, at).ok_or(Skip::NoMatch)?;
+        if attention.n_heads > N_HEADS_MAX {
+            let why = format!("{} heads would be as many small ops", attention.n_heads);
+            return Err(Skip::Blocked(why));
+        }
         let mut edit = Edit::of(g);
         let y = attention.per_head(&mut edit, &g.value(at).name)?;
         let y = from_channels_first(&mut edit, y, &g.value(at).name)?;
@@ -67,7 +74,7 @@ impl Attention {
             match g.op(scores)? {
                 Op::Add(op) => {
                     let (rest, mask) =
-                        if makes_scores(g, op.x) { (op.x, op.y) } else { (op.y, op.x) };
+                        if makes_scores(g, op.x, 0) { (op.x, op.y) } else { (op.y, op.x) };
                     masks.push(mask);
                     scores = rest;
                 }
@@ -93,7 +100,9 @@ impl Attention {
         // The merged result has as many channels as there are heads times their size.
         let merged = g.shape(at).to_vec();
         let same = shape == key_shape && shape == value_shape;
-        let whole = merged.len() == 3 && merged[2] == Dim::Fixed(n_heads * head_size);
+        let hidden = n_heads.checked_mul(head_size).filter(|&n| i32::try_from(n).is_ok())?;
+        let whole = merged.len() == 3 && merged[2] == Dim::Fixed(hidden);
+        i32::try_from(batch).ok()?;
         masks.reverse();
         (same && whole).then_some(Attention {
             query,
@@ -170,13 +179,18 @@ impl Attention {
     }
 }
 
+/// Ops between the product of queries and keys and the softmax, at most: a hostile graph has very
+/// many paths up.
+const SCORES_DEPTH_MAX: usize = 8;
+
 /// Does `v` come from a product (rather than being a mask)?
-fn makes_scores(g: &Graph, v: Value) -> bool {
+fn makes_scores(g: &Graph, v: Value, depth: usize) -> bool {
+    let up = |v: Value| depth < SCORES_DEPTH_MAX && makes_scores(g, v, depth + 1);
     match g.op(v) {
         Some(Op::Matmul(_)) => true,
-        Some(Op::Mul(op)) => makes_scores(g, op.x) && g.constant(op.y).is_some(),
-        Some(Op::RealDiv(op)) => makes_scores(g, op.x),
-        Some(Op::Add(op)) => makes_scores(g, op.x) || makes_scores(g, op.y),
+        Some(Op::Mul(op)) => g.constant(op.y).is_some() && up(op.x),
+        Some(Op::RealDiv(op)) => up(op.x),
+        Some(Op::Add(op)) => up(op.x) || up(op.y),
         _ => false,
     }
 }

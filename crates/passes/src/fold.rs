@@ -51,6 +51,10 @@ fn known(g: &Graph, at: Value) -> Option<Tensor> {
 fn rows(g: &Graph, op: &Op, at: Value) -> Option<Tensor> {
     let Op::SliceBySize(op) = op else { return None };
     let (x, types) = (g.constant(op.x)?, g.types());
+    // Rows of sub-byte elements may begin within a byte.
+    if x.dtype != russet_ir::DType::String && x.dtype.bits() < 8 {
+        return None;
+    }
     let (begin, out) = (types.ints(op.begin)?, g.ty(at).tensor()?.fixed_shape()?);
     // Leading axes of extent 1, then the axis that is cut, then whole axes.
     let cut = (0..out.len()).find(|&i| out[i] != x.shape[i])?;
@@ -145,7 +149,7 @@ impl Pass for FoldScale {
         }
         let mut edit = Edit::of(g);
         let mut scaled = |v: Value| {
-            let t = g.constant(v).ok_or(Skip::NoMatch)?;
+            let t = g.constant(v).filter(|t| t.can_be_derived()).ok_or(Skip::NoMatch)?;
             Ok::<Value, Skip>(edit.constant(t.scaled(k), &format!("{}_scaled", g.value(v).name)))
         };
         let op: Op = match g.op(product) {

@@ -59,7 +59,7 @@ impl Pass for FiniteMasks {
 const N_MAX: u64 = 1 << 22;
 
 fn is_mask(g: &Graph, v: Value) -> bool {
-    let t = g.constant(v).filter(|t| t.dtype.is_float() && t.n_elements() <= N_MAX);
+    let t = g.constant(v).filter(|t| t.can_be_derived() && t.n_elements() <= N_MAX);
     t.is_some_and(|t| t.to_f32().iter().any(|&x| x < -LARGEST))
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use russet_exec::{Array, Env, ExecError, Numbers};
-use russet_ir::{Graph, NodeId, Op, Value};
+use russet_ir::{DType, Dim, Graph, NodeId, Op, TensorType, Value};
 
 /// Every value of a graph on some inputs, in f32.
 ///
@@ -104,26 +104,33 @@ pub fn distance(a: &Array, b: &Array) -> Distance {
 ///
 /// Integers that index a table stay within it; other integers are a mask, ones then zeros; floats
 /// are about normal. `n` stands for every symbol that has no enumerated default.
-pub fn random_inputs(graph: &Graph, seed: u64, n: u64) -> BTreeMap<String, Array> {
+///
+/// # Errors
+/// An input that is larger than anything a model reads: its shape is a mistake or an attack.
+pub fn random_inputs(
+    graph: &Graph,
+    seed: u64,
+    n: u64,
+) -> Result<BTreeMap<String, Array>, ExecError> {
     let mut random = Random(seed | 1);
     let default = graph.symbols.enumerated.first();
     let mut inputs = BTreeMap::new();
     for &v in graph.inputs() {
         let Some(ty) = graph.ty(v).tensor() else { continue };
-        let shape: Vec<usize> = ty
-            .shape
-            .iter()
-            .map(|d| match d {
-                russet_ir::Dim::Fixed(k) => *k as usize,
-                russet_ir::Dim::Symbol(s) => {
-                    default.and_then(|b| b.get(s)).copied().unwrap_or(n) as usize
-                }
-            })
-            .collect();
+        let extent = |d: &Dim| match d {
+            Dim::Fixed(k) => *k,
+            Dim::Symbol(s) => default.and_then(|b| b.get(s)).copied().unwrap_or(n),
+        };
+        let bound = TensorType::new(DType::F32, ty.shape.iter().map(extent));
+        let n_bytes = bound.n_bytes().unwrap_or(u64::MAX);
+        if n_bytes > INPUT_BYTES_MAX {
+            return Err(ExecError::TooLarge { bytes: n_bytes, limit: INPUT_BYTES_MAX });
+        }
+        let shape: Vec<usize> = ty.shape.iter().map(|d| extent(d) as usize).collect();
         let len = shape.iter().product();
         let array = if ty.dtype.is_float() {
             Array::f32(shape, (0..len).map(|_| random.normal()).collect())
-        } else if ty.dtype == russet_ir::DType::Bool {
+        } else if ty.dtype == DType::Bool {
             Array::bool(shape, (0..len).map(|_| random.next() & 1 == 1).collect())
         } else {
             match table_rows(graph, v) {
@@ -140,22 +147,32 @@ pub fn random_inputs(graph: &Graph, seed: u64, n: u64) -> BTreeMap<String, Array
         };
         inputs.insert(graph.value(v).name.clone(), array);
     }
-    inputs
+    Ok(inputs)
 }
+
+/// Bytes beyond which an input is not made up.
+const INPUT_BYTES_MAX: u64 = 1 << 30;
 
 /// Rows of the smallest table that `v` indexes, if it indexes one.
 fn table_rows(graph: &Graph, v: Value) -> Option<u64> {
-    let rows = graph.users(v).iter().filter_map(|&id| match &graph.node(id).op {
-        Op::Gather(op) if op.indices == v => {
-            let axis = graph.types().axis(op.x, op.axis).ok()?;
-            graph.shape(op.x).get(axis)?.fixed().filter(|&n| n > 0)
+    let mut smallest: Option<u64> = None;
+    let mut work = vec![v];
+    while let Some(v) = work.pop() {
+        for node in graph.users(v).iter().map(|&id| graph.node(id)) {
+            match &node.op {
+                Op::Gather(op) if op.indices == v => {
+                    let axis = graph.types().axis(op.x, op.axis).ok();
+                    let rows = axis.and_then(|a| graph.shape(op.x).get(a)?.fixed());
+                    let all = smallest.into_iter().chain(rows.filter(|&n| n > 0));
+                    smallest = all.min();
+                }
+                Op::Cast(_) | Op::ExpandDims(_) | Op::Identity(_) => work.extend(&node.outputs),
+                Op::Reshape(op) if op.x == v => work.extend(&node.outputs),
+                _ => {}
+            }
         }
-        Op::Cast(_) | Op::Reshape(_) | Op::ExpandDims(_) | Op::Identity(_) => {
-            table_rows(graph, *graph.node(id).outputs.first()?)
-        }
-        _ => None,
-    });
-    rows.min()
+    }
+    smallest
 }
 
 /// Numbers by xorshift: the same on every machine.

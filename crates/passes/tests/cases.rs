@@ -27,7 +27,7 @@ fn passes_do_what_their_cases_say() {
         bless(file, |case| {
             let before = parse(&case.input).unwrap_or_else(|e| panic!("{e} in\n{}", case.input));
             let mut graph = before.functions.into_iter().next().expect("a function");
-            let inputs = random_inputs(&graph, 7, 4);
+            let inputs = random_inputs(&graph, 7, 4).expect("small inputs");
             let mut proof = Proof::new(&graph, &inputs).expect("a function that runs");
             let mut report = Report::default();
             run_pass(&mut graph, pass.as_ref(), Some(&mut proof), &mut report).expect("a proof");
