@@ -15,36 +15,52 @@ fn open() -> MutexGuard<'static, BTreeSet<PathBuf>> {
 }
 
 /// A temporary folder that goes when this is dropped, or with [`remove_all`].
-pub struct Folder(tempfile::TempDir);
+pub struct Folder(Option<tempfile::TempDir>);
 
 impl Folder {
     /// A new folder in `parent` whose name begins with `prefix`.
     pub fn new(parent: &Path, prefix: &std::ffi::OsStr) -> io::Result<Folder> {
+        // Locked while it is made, so that no signal falls between making and noting it.
+        let mut open = open();
         let folder = tempfile::Builder::new().prefix(prefix).tempdir_in(parent)?;
-        open().insert(folder.path().to_owned());
-        Ok(Folder(folder))
+        open.insert(folder.path().to_owned());
+        Ok(Folder(Some(folder)))
     }
 
     pub fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    /// Leaves the folder to its drop alone: [`remove_all`] passes it over.
-    pub(crate) fn keep_when_interrupted(&mut self) {
-        open().remove(self.path());
+        self.0.as_ref().map_or(Path::new(""), tempfile::TempDir::path)
     }
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        open().remove(self.0.path());
+        let mut open = open();
+        if let Some(folder) = self.0.take() {
+            open.remove(folder.path());
+            drop(folder);
+        }
     }
 }
 
-/// Removes every temporary folder that is still there. For signal handlers, right before the end.
+/// Does something that an interrupt must not cut in half: [`remove_all`] waits for it.
+pub(crate) fn uninterrupted<T>(f: impl FnOnce() -> T) -> T {
+    let _open = open();
+    f()
+}
+
+/// Removes every temporary folder that is still there. For signal handlers, right before the end:
+/// from here on nobody can make a new one, nor finish what is under way.
 pub fn remove_all() {
-    for folder in open().iter() {
-        // It may be gone already; nothing can be done about what cannot be removed.
-        let _ = std::fs::remove_dir_all(folder);
+    let open = open();
+    for folder in open.iter() {
+        // Another thread may still be writing into it; what cannot be removed at all stays.
+        for _ in 0..100 {
+            let _ = std::fs::remove_dir_all(folder);
+            if !folder.exists() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
     }
+    std::mem::forget(open);
 }

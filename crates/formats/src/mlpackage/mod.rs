@@ -27,4 +27,4 @@ pub use features::{
     Array, Color, Description, Feature, FunctionDescription, Image, ImageSizes, Kind, Shapes, Span,
 };
 pub use read::{Package, decode_model, parse, read};
-pub use write::{Written, write};
+pub use write::{Written, check_output, write};

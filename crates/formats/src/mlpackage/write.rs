@@ -15,7 +15,7 @@ use super::encode::Encoder;
 use super::features::Description;
 use super::{blob, manifest};
 use crate::temporary::Folder;
-use crate::{Error, mapped};
+use crate::{Error, mapped, temporary};
 
 /// What was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,17 +44,16 @@ pub fn write(program: &Program, description: &Description, out: &Path) -> Result
     let mut prefix = std::ffi::OsString::from(".");
     prefix.push(name);
     let failed = |e| Error::io(out, "make a folder beside it", e);
-    let mut temp = Folder::new(&parent, &prefix).map_err(failed)?;
+    let temp = Folder::new(&parent, &prefix).map_err(failed)?;
     let package = temp.path().join(name);
     let written = write_into(program, description, out, &package)?;
-    // From here on the old package may lie in it: an interrupt must not remove that.
-    temp.keep_when_interrupted();
-    put_in_place(&package, &temp.path().join("replaced"), out)?;
+    // The old package lies in the temporary folder for a moment, which an interrupt must not see.
+    temporary::uninterrupted(|| put_in_place(&package, &temp.path().join("replaced"), out))?;
     Ok(written)
 }
 
-/// Everything about the program and the output that can be refused before writing.
-fn check(program: &Program, out: &Path) -> Result<(), Error> {
+/// Could a package be written to `out`, as far as its name and what is there go?
+pub fn check_output(out: &Path) -> Result<(), Error> {
     if out.extension().is_none_or(|e| e != "mlpackage") {
         let why = "the name of a package ends in `.mlpackage`";
         return Err(Error::unwritable(out, "the output", why, None));
@@ -62,6 +61,12 @@ fn check(program: &Program, out: &Path) -> Result<(), Error> {
     if let Some(found) = in_the_way(out) {
         return Err(Error::Exists { file: out.to_owned(), found });
     }
+    Ok(())
+}
+
+/// Everything about the program and the output that can be refused before writing.
+fn check(program: &Program, out: &Path) -> Result<(), Error> {
+    check_output(out)?;
     if let Some(f) = verify_program(program).into_iter().next() {
         return Err(Error::unwritable(out, f.place, f.message, None));
     }
