@@ -13,7 +13,7 @@ use crate::inputs::Source;
 use crate::model::{Model, Shapes};
 use crate::progress::Progress;
 use crate::run::{ArithmeticName, Threads};
-use crate::show::{Out, seconds, table};
+use crate::show::{Out, path, seconds, table};
 
 #[derive(Args, Debug)]
 pub struct Arguments {
@@ -29,8 +29,8 @@ pub struct Arguments {
     #[arg(long, value_enum, value_delimiter = ',', default_value = "f32,ane")]
     pub arithmetic: Vec<ArithmeticName>,
     /// Runs of each, after two that are not counted.
-    #[arg(long, default_value_t = 50)]
-    pub runs: usize,
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
+    pub runs: u32,
 }
 
 const WARM_UP: usize = 2;
@@ -44,17 +44,18 @@ pub fn command(args: &Arguments, out: &Out) -> Outcome<()> {
     let Some(inputs) = args.source.sets(&model, graph)?.into_iter().next() else {
         return Err(crate::diagnostic::Failure::usage("there is nothing to run on"));
     };
+    let runs = args.runs as usize;
     let mut sides = Vec::new();
     for &arithmetic in &args.arithmetic {
         let start = Instant::now();
         let session = Session::new(graph, arithmetic.get())?;
         sides.push((arithmetic, session, start.elapsed().as_secs_f64(), Vec::new()));
     }
-    for i in 0..args.runs.max(1) + WARM_UP {
-        progress.stage(&format!("run {} of {}", i + 1, args.runs.max(1) + WARM_UP));
+    for i in 0..runs + WARM_UP {
+        progress.stage(&format!("run {} of {}", i + 1, runs + WARM_UP));
         for (_, session, _, times) in &mut sides {
             let start = Instant::now();
-            session.run(&inputs)?;
+            session.run(&inputs).map_err(|e| args.source.blame(e.into()))?;
             if i >= WARM_UP {
                 times.push(start.elapsed().as_secs_f64());
             }
@@ -84,7 +85,7 @@ pub fn command(args: &Arguments, out: &Out) -> Outcome<()> {
         table(&["arithmetic", "load", "fastest", "p50", "p90", "p99"], &rows)
     );
     let json = json!({
-        "schema": "russet.bench/1", "model": args.model, "engine": "cpu",
+        "schema": "russet.bench/1", "model": path(&args.model), "engine": "cpu",
         "threads": n_threads, "results": results, "version": env!("CARGO_PKG_VERSION"),
         "inputs": inputs.iter().map(|(n, a)| json!({ "name": n, "shape": a.shape })).collect::<Vec<_>>(),
     });

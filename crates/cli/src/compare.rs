@@ -15,7 +15,7 @@ use crate::inputs::{Inputs, Source};
 use crate::model::{Model, Shapes};
 use crate::progress::Progress;
 use crate::run::{ArithmeticName, Threads};
-use crate::show::{Out, table};
+use crate::show::{Out, path, table};
 
 #[derive(Args, Debug)]
 pub struct Arguments {
@@ -82,7 +82,9 @@ pub fn command(args: &Arguments, out: &Out) -> Outcome<()> {
     let other = args.arithmetic_b.unwrap_or(default);
     let inputs = inputs(args, &a, left, b.as_ref())?;
     progress.stage("running both sides");
-    let (ra, rb) = (values(left, args.arithmetic_a, &inputs)?, values(right, other, &inputs)?);
+    let run =
+        |graph, arithmetic| values(graph, arithmetic, &inputs).map_err(|e| args.source.blame(e));
+    let (ra, rb) = (run(left, args.arithmetic_a)?, run(right, other)?);
     let mut text = format!(
         "{} in {}  against  {} in {}{}\n",
         args.a.display(),
@@ -106,7 +108,7 @@ pub fn command(args: &Arguments, out: &Out) -> Outcome<()> {
     }
     let json = json!({
         "schema": "russet.compare/1",
-        "a": args.a, "b": args.b, "arithmetic_a": args.arithmetic_a.name(),
+        "a": path(&args.a), "b": args.b.as_deref().map(path), "arithmetic_a": args.arithmetic_a.name(),
         "arithmetic_b": other.name(),
         "outputs": outputs.iter().map(|(name, d)| json!({
             "name": name, "relative_l2": finite(d.relative_l2), "max": finite(d.max),

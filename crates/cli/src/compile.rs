@@ -16,7 +16,7 @@ use crate::diagnostic::{Failure, Outcome};
 use crate::inputs::{Inputs, Source};
 use crate::model::{Kind, Model, Shapes, bind, bindings, length};
 use crate::progress::Progress;
-use crate::show::{Out, bytes, count, seconds, table};
+use crate::show::{Out, bytes, count, path, seconds, table};
 use crate::simulate::{Prediction, predict};
 
 #[derive(Args, Debug)]
@@ -61,6 +61,8 @@ pub struct Proven {
     pub length: Option<u64>,
     /// By output: in f32, and in the Neural Engine's arithmetic.
     pub outputs: BTreeMap<String, [Distance; 2]>,
+    /// Outputs of the source that are not finite, with how many numbers: they prove nothing.
+    pub not_finite: BTreeMap<String, usize>,
 }
 
 /// What compiling made.
@@ -84,12 +86,15 @@ pub fn command(args: &Arguments, out: &Out) -> Outcome<()> {
 pub fn produce(args: &Arguments, out: &Out) -> Outcome<(Value, String)> {
     let start = Instant::now();
     let chip = Profile::named(&args.chip)?;
+    check_passes(args)?;
+    // Better now than after minutes of proving.
+    mlpackage::check_output(&args.output)?;
     let progress = Progress::new(out);
     progress.stage("reading the model");
     let model = Model::load(&args.source, &args.shapes, args.opset.unwrap_or(OPSET))?;
     keep_opset(args, &model)?;
-    let passes = chosen_passes(args, model.program.opset)?;
-    let compiled = compile(&model, args, &passes, &progress)?;
+    let passes = chosen_passes(args, model.program.opset);
+    let compiled = compile(&model, args, &passes, &progress).map_err(|e| args.inputs.blame(e))?;
     progress.stage("predicting");
     let prediction = predict_all(&compiled.program, &chip)?;
     progress.stage("writing the package");
@@ -121,8 +126,9 @@ fn keep_opset(args: &Arguments, model: &Model) -> Outcome<()> {
     }
 }
 
-fn chosen_passes(args: &Arguments, opset: Opset) -> Outcome<Vec<Box<dyn Pass>>> {
-    let mut all = pipeline(Options { opset });
+/// Are all passes that are named passes?
+fn check_passes(args: &Arguments) -> Outcome<()> {
+    let all = pipeline(Options { opset: Opset::Ios26 });
     for name in args.passes.iter().chain(&args.skip) {
         if !all.iter().any(|p| p.name() == name) {
             let known: Vec<&str> = all.iter().map(|p| p.name()).collect();
@@ -130,12 +136,17 @@ fn chosen_passes(args: &Arguments, opset: Opset) -> Outcome<Vec<Box<dyn Pass>>> 
                 .help(format!("the passes are {}", known.join(", "))));
         }
     }
+    Ok(())
+}
+
+fn chosen_passes(args: &Arguments, opset: Opset) -> Vec<Box<dyn Pass>> {
+    let mut all = pipeline(Options { opset });
     let wanted = |name: &str| {
         (args.passes.is_empty() || args.passes.iter().any(|p| p == name))
             && !args.skip.iter().any(|p| p == name)
     };
     all.retain(|p| wanted(p.name()));
-    Ok(all)
+    all
 }
 
 /// Rewrites the model; with proof, every step and the whole of it.
@@ -154,7 +165,7 @@ pub fn compile(
     let step_inputs = match (&given, args.no_proof) {
         (_, true) => None,
         (Some(inputs), _) => Some(inputs.clone()),
-        (None, _) => Some(random_inputs(source, args.inputs.seed, 64)),
+        (None, _) => Some(random_inputs(source, args.inputs.seed, 64)?),
     };
     let report = russet_passes::compile(&mut program, passes, step_inputs.as_ref(), &mut |pass| {
         progress.stage(&format!("rewriting: {pass}"));
@@ -185,7 +196,7 @@ fn prove(
         let bound = bind(source, &binding)?;
         let inputs = match &given {
             Some(inputs) => inputs.clone(),
-            None => random_inputs(&bound, seed, 64),
+            None => random_inputs(&bound, seed, 64)?,
         };
         all.push((length(&bound).filter(|_| !single), inputs));
     }
@@ -199,7 +210,12 @@ fn prove(
     let mut proven = Vec::new();
     for (i, (length, _)) in all.iter().enumerate() {
         let mut outputs = BTreeMap::new();
+        let mut not_finite = BTreeMap::new();
         for (name, a) in &expected[i] {
+            let bad = a.as_f32().map_or(0, |x| x.iter().filter(|x| !x.is_finite()).count());
+            if bad > 0 {
+                not_finite.insert(name.clone(), bad);
+            }
             let far = |side: usize| {
                 let b = sides[side][i].get(name);
                 b.map(|b| distance(a, b))
@@ -217,7 +233,7 @@ fn prove(
             }
             outputs.insert(name.clone(), distances);
         }
-        proven.push(Proven { length: *length, outputs });
+        proven.push(Proven { length: *length, outputs, not_finite });
     }
     Ok(proven)
 }
@@ -235,7 +251,8 @@ fn read_back(args: &Arguments, compiled: &Compiled) -> Outcome<()> {
             live.map(|(_, n)| n.op.name().to_owned()).collect()
         };
         let weights = |g: &Graph| -> u64 {
-            let consts = g.nodes().filter_map(|(_, n)| g.constant(n.outputs[0]));
+            let first = |n: &russet_ir::Node| n.outputs.first().copied();
+            let consts = g.nodes().filter_map(|(_, n)| g.constant(first(n)?));
             consts.filter(|t| t.n_elements() >= 10).map(russet_ir::Tensor::n_bytes).sum()
         };
         if ops(a) != ops(b) || weights(a) != weights(b) {
@@ -279,15 +296,15 @@ impl Shown<'_> {
 
     fn text(&self, predictions: &[Prediction], passes: &[Box<dyn Pass>], s: f64) -> String {
         let mut text = String::new();
-        let path = self.model.path.display();
+        let from = self.model.path.display();
         text += &match &self.model.kind {
             Kind::HuggingFace { family, n_parameters, n_bytes } => format!(
-                "Read       {family}, {} parameters, {}: {path}\n",
+                "Read       {family}, {} parameters, {}: {from}\n",
                 count(*n_parameters),
                 bytes(*n_bytes)
             ),
             Kind::Package(p) => {
-                format!("Read       package of opset {}: {path}\n", p.program.opset)
+                format!("Read       package of opset {}: {from}\n", p.program.opset)
             }
         };
         let rewrites = &self.compiled.report.rewrites;
@@ -344,6 +361,11 @@ impl Shown<'_> {
         }
         for p in &self.compiled.proven {
             let at = p.length.map_or(String::new(), |n| format!(" at {n}"));
+            for (name, n) in &p.not_finite {
+                text += &format!(
+                    "warning[not-finite]: {n} numbers of `{name}`{at} are infinite or NaN in the source itself\n   = help: nothing is proven about them; are the weights whole?\n"
+                );
+            }
             for (name, [f32, ane]) in &p.outputs {
                 text += &format!(
                     "           {name}{at}: cosine {:.7} in f32, {:.7} in ane arithmetic\n",
@@ -375,13 +397,13 @@ impl Shown<'_> {
                         (name.as_str(), json!({ "f32": distance(f32), "ane": distance(ane) }))
                     })
                     .collect();
-                json!({ "length": p.length, "outputs": outputs })
+                json!({ "length": p.length, "outputs": outputs, "not_finite": p.not_finite })
             })
             .collect();
         json!({
             "schema": "russet.compile/1",
-            "source": self.model.path,
-            "output": self.args.output,
+            "source": path(&self.model.path),
+            "output": path(&self.args.output),
             "opset": self.compiled.program.opset.name(),
             "model_bytes": self.written.model_bytes,
             "weight_bytes": self.written.weight_bytes,

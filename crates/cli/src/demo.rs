@@ -14,7 +14,7 @@ use crate::inputs::Source;
 use crate::model::{Model, Shapes};
 use crate::progress::Progress;
 use crate::run::{ArithmeticName, Outputs, embeddings, matrix, outputs};
-use crate::show::Out;
+use crate::show::{Out, path};
 use crate::text::similarities;
 use crate::tiny::tiny_encoder;
 
@@ -72,7 +72,7 @@ pub fn command(args: &Arguments, out: &Out) -> Outcome<()> {
     text += &next_steps(args, &fetched);
     let json = json!({
         "schema": "russet.demo/1",
-        "model": fetched.folder, "from": fetched.from, "output": args.output, "notes": notes,
+        "model": path(&fetched.folder), "from": fetched.from, "output": path(&args.output), "notes": notes,
         "compile": compiled, "sentences": SENTENCES,
         "similarity": all.iter().map(|(a, v)| (a.name(), similarities(v)))
             .collect::<std::collections::BTreeMap<_, _>>(),

@@ -1,5 +1,6 @@
 //! Errors as people read them: where, what was found, what to do.
 
+use std::io::Write;
 use std::path::Path;
 
 use russet_exec::ExecError;
@@ -43,6 +44,14 @@ impl Failure {
         Failure::new("usage", message)
     }
 
+    /// The code of a single error.
+    pub fn code(&self) -> Option<&str> {
+        match self {
+            Failure::Diagnostic(d) => Some(&d.code),
+            _ => None,
+        }
+    }
+
     pub fn at(mut self, place: impl Into<String>) -> Failure {
         if let Failure::Diagnostic(d) = &mut self {
             d.place.get_or_insert(place.into());
@@ -63,11 +72,13 @@ impl Failure {
 
     /// Prints the error: text to standard error, JSON to standard output.
     pub fn report(&self, json: bool) {
-        if json {
-            println!("{}", json!({ "schema": "russet.error/1", "errors": self.as_json() }));
+        // Where neither can be written, the exit code is all there is.
+        let _ = if json {
+            let error = json!({ "schema": "russet.error/1", "errors": self.as_json() });
+            writeln!(std::io::stdout(), "{error}")
         } else {
-            eprint!("{}", self.as_text());
-        }
+            write!(std::io::stderr(), "{}", self.as_text())
+        };
     }
 
     fn as_json(&self) -> Vec<serde_json::Value> {

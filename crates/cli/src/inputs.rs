@@ -43,7 +43,7 @@ impl Source {
             return Ok(vec![from_file(file, graph)?]);
         }
         if self.text.is_empty() {
-            return Ok(vec![random_inputs(graph, self.seed, LENGTH)]);
+            return Ok(vec![random_inputs(graph, self.seed, LENGTH)?]);
         }
         let file = self.tokenizer_file(model)?;
         let lengths = lengths(graph)?;
@@ -55,6 +55,16 @@ impl Source {
     /// Is nothing given, so that inputs are made up?
     pub fn is_made_up(&self) -> bool {
         self.inputs.is_none() && self.text.is_empty()
+    }
+
+    /// Names the file of the inputs in an error about one of them.
+    pub fn blame(&self, failure: Failure) -> Failure {
+        match (&self.inputs, failure.code()) {
+            (Some(file), Some("missing-input" | "unknown-input" | "input-mismatch")) => {
+                failure.in_file(file)
+            }
+            _ => failure,
+        }
     }
 
     fn tokenizer_file(&self, model: &Model) -> Outcome<PathBuf> {

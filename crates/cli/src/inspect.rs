@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::diagnostic::Outcome;
 use crate::model::{Kind, Model, Shapes};
 use crate::progress::Progress;
-use crate::show::{Out, bytes, count, table};
+use crate::show::{Out, bytes, count, path, table};
 
 #[derive(Args, Debug)]
 pub struct Arguments {
@@ -62,7 +62,8 @@ impl<'a> Summary<'a> {
             *counts.entry(node.op.name()).or_default() += 1;
             let macs = graph.with_block_types(&node.blocks, |t| node.op.work(t)).macs;
             if macs > 0 {
-                *summary.macs.entry(node.op.name().to_owned()).or_default() += macs;
+                let sum = summary.macs.entry(node.op.name().to_owned()).or_default();
+                *sum = sum.saturating_add(macs);
             }
             if node.op.since().is_none() && !summary.unknown.iter().any(|u| u == node.op.name()) {
                 summary.unknown.push(node.op.name().to_owned());
@@ -108,7 +109,7 @@ impl<'a> Summary<'a> {
                 bytes(*size)
             );
         }
-        let total: u64 = self.macs.values().sum();
+        let total = self.macs.values().fold(0u64, |a, &b| a.saturating_add(b));
         text += &format!("  {} ops, {} constants\n", self.n_ops(), self.n_constants);
         let rows: Vec<Vec<String>> = self
             .ops
@@ -199,7 +200,7 @@ pub fn command(args: &Arguments, out: &Out) -> Outcome<()> {
     body.extend(findings.iter().map(|f| format!("warning{f}\n")));
     let json = json!({
         "schema": "russet.inspect/1",
-        "model": args.model,
+        "model": path(&args.model),
         "source": kind,
         "opset": model.program.opset.name(),
         "metadata": model.program.metadata,

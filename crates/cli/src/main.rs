@@ -64,9 +64,14 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(e) => {
             // Help and version are no errors; usage errors are 2, as all that "cannot".
-            let code = if e.use_stderr() { 2 } else { 0 };
-            let _ = e.print();
-            return ExitCode::from(code);
+            let is_error = e.use_stderr();
+            if is_error && std::env::args_os().any(|a| a == "--json") {
+                let text = e.render().to_string();
+                Failure::usage(text.trim_start_matches("error: ").trim_end()).report(true);
+            } else {
+                let _ = e.print();
+            }
+            return ExitCode::from(if is_error { 2 } else { 0 });
         }
     };
     progress::clean_up_when_interrupted();

@@ -1,7 +1,7 @@
 //! Progress on standard error, for whatever takes longer than a second; and tidying up.
 
 use std::cell::Cell;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -40,7 +40,9 @@ impl Progress {
             bar.set_message(what.to_owned());
         } else if self.lines && self.last_line.get().elapsed() > PATIENCE {
             self.last_line.set(Instant::now());
-            eprintln!("{what} ({:.0} s)", self.start.elapsed().as_secs_f64());
+            let seconds = self.start.elapsed().as_secs_f64();
+            // Nobody may be listening any more.
+            let _ = writeln!(std::io::stderr(), "{what} ({seconds:.0} s)");
         }
     }
 

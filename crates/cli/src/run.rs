@@ -12,7 +12,7 @@ use crate::diagnostic::{Failure, Outcome};
 use crate::inputs::{Inputs, Source};
 use crate::model::{Model, Shapes};
 use crate::progress::Progress;
-use crate::show::{Out, table};
+use crate::show::{Out, path, table};
 use crate::text::similarities;
 
 #[derive(Args, Debug)]
@@ -67,14 +67,14 @@ impl ArithmeticName {
 #[derive(Args, Debug, Clone, Copy)]
 pub struct Threads {
     /// Threads to compute with; 0 for one per core.
-    #[arg(long, default_value_t = 0)]
-    pub threads: usize,
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=1024))]
+    pub threads: u16,
 }
 
 impl Threads {
     /// Sets the number of threads for the rest of the program.
     pub fn apply(self) -> Outcome<()> {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(self.threads);
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(self.threads.into());
         pool.build_global().map_err(|e| Failure::new("threads", e.to_string()))
     }
 }
@@ -101,7 +101,7 @@ pub fn command(args: &Arguments, out: &Out) -> Outcome<()> {
     let mut all = Vec::new();
     for (i, inputs) in sets.iter().enumerate() {
         progress.stage(&format!("running {} of {}", i + 1, sets.len()));
-        all.push(outputs(&session, inputs)?);
+        all.push(outputs(&session, inputs).map_err(|e| args.source.blame(e))?);
     }
     progress.done();
     if let Some(file) = &args.output {
@@ -123,14 +123,14 @@ pub fn command(args: &Arguments, out: &Out) -> Outcome<()> {
     }
     let json = json!({
         "schema": "russet.run/1",
-        "model": args.model,
+        "model": path(&args.model),
         "arithmetic": args.arithmetic.arithmetic.name(),
         "runs": all.iter().enumerate().map(|(i, made)| json!({
             "text": args.source.text.get(i),
             "outputs": made.iter().map(|(name, a)| output_json(name, a)).collect::<Vec<_>>(),
         })).collect::<Vec<_>>(),
         "similarity": (vectors.len() > 1).then(|| similarities(&vectors)),
-        "saved": args.output,
+        "saved": args.output.as_deref().map(path),
     });
     out.result(json, &text)
 }
@@ -169,7 +169,10 @@ fn summary(made: &Outputs) -> String {
             let (low, high, bad) = range(a);
             let first: Vec<String> = numbers(a).take(4).map(|x| format!("{x:.5}")).collect();
             let bad = if bad > 0 { format!("{bad} not finite") } else { String::new() };
-            let span = format!("{low:.4} .. {high:.4}");
+            let span = match low <= high {
+                true => format!("{low:.4} .. {high:.4}"),
+                false => "none finite".into(),
+            };
             vec![format!("  {name}"), shape.join("x"), span, first.join(" "), bad]
         })
         .collect();

@@ -38,6 +38,11 @@ impl Out {
     }
 }
 
+/// A path in JSON, which has no bytes that are no text.
+pub fn path(path: &std::path::Path) -> String {
+    path.display().to_string()
+}
+
 /// Bytes for people, in powers of ten as disks and Apple count.
 pub fn bytes(n: u64) -> String {
     let n = n as f64;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::diagnostic::Outcome;
 use crate::model::{Kind, Model, Shapes, bind, bindings, length};
 use crate::progress::Progress;
-use crate::show::{Out, bytes, count, plural, seconds, table};
+use crate::show::{Out, bytes, count, path, plural, seconds, table};
 
 #[derive(Args, Debug)]
 pub struct Arguments {
@@ -52,14 +52,17 @@ pub fn predict(graph: &Graph, chip: &Profile) -> Outcome<Prediction> {
         }
         let at = order.iter().position(|r| *r == rule).unwrap_or(0);
         let node = graph.node(p.node);
-        let name = format!("{} %{}", node.op.name(), graph.value(node.outputs[0]).name);
+        let name = match node.outputs.first() {
+            Some(&v) => format!("{} %{}", node.op.name(), graph.value(v).name),
+            None => node.op.name().to_owned(),
+        };
         let entry = by_rule.entry((at, rule.to_owned())).or_insert((p.why.to_owned(), vec![]));
         entry.1.push(name);
     }
     let elsewhere = by_rule.into_iter().map(|((_, rule), (why, ops))| (rule, why, ops)).collect();
-    let notches = estimate.notches.iter().map(|n| {
-        let value = graph.node(n.node).outputs[0];
-        (graph.value(value).name.clone(), n.bytes_per_core, n.lost_s)
+    let notches = estimate.notches.iter().filter_map(|n| {
+        let value = *graph.node(n.node).outputs.first()?;
+        Some((graph.value(value).name.clone(), n.bytes_per_core, n.lost_s))
     });
     let notches = notches.collect();
     let (chip, length) = (chip.name.clone(), length(graph));
@@ -171,7 +174,7 @@ pub fn command(args: &Arguments, out: &Out) -> Outcome<()> {
     let text: Vec<String> = all.iter().map(Prediction::text).collect();
     let json = json!({
         "schema": "russet.simulate/1",
-        "model": args.model,
+        "model": path(&args.model),
         "chip": chip.chip,
         "predictions": all.iter().map(Prediction::json).collect::<Vec<_>>(),
     });
