@@ -1,7 +1,7 @@
 //! `russet compare`: how far two models, or one model in two arithmetics, are apart.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use russet_exec::{Arithmetic, Array, Session, evaluate_node};
@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::compile::finite;
 use crate::diagnostic::{Failure, Outcome};
 use crate::inputs::{Inputs, Source};
-use crate::model::{Model, Shapes};
+use crate::model::{Model, Shapes, is_package};
 use crate::progress::Progress;
 use crate::run::{ArithmeticName, Threads};
 use crate::show::{Out, path, table};
@@ -70,8 +70,14 @@ pub fn command(args: &Arguments, out: &Out) -> Outcome<()> {
     args.threads.apply()?;
     let progress = Progress::new(out);
     progress.stage("reading the models");
-    let a = Model::load(&args.a, &args.shapes, Opset::Ios18)?;
-    let b = args.b.as_ref().map(|b| Model::load(b, &args.shapes, Opset::Ios18)).transpose()?;
+    // Of a folder and a package, shapes are for the folder.
+    let both_fixed = is_package(&args.a) && args.b.as_deref().is_none_or(is_package);
+    let load = |path: &Path| match is_package(path) && !both_fixed {
+        true => Model::load(path, &Shapes::default(), Opset::Ios18),
+        false => Model::load(path, &args.shapes, Opset::Ios18),
+    };
+    let a = load(&args.a)?;
+    let b = args.b.as_deref().map(load).transpose()?;
     let left = a.function(args.function.as_deref())?;
     let right = match &b {
         Some(b) => b.function(args.function.as_deref())?,

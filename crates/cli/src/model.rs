@@ -102,9 +102,7 @@ impl Model {
             let message = format!("there is no {}", path.display());
             return Err(Failure::new("not-found", message).in_file(path));
         }
-        let is_package = path.extension().is_some_and(|e| e == "mlpackage" || e == "mlmodel")
-            || path.join("Manifest.json").exists();
-        if is_package {
+        if is_package(path) {
             shapes.refuse_for_package(path)?;
             return Model::package(path);
         }
@@ -162,6 +160,12 @@ impl Model {
             Failure::new("no-function", message).in_file(&self.path)
         })
     }
+}
+
+/// Is a package there, or what claims to be one?
+pub fn is_package(path: &Path) -> bool {
+    path.extension().is_some_and(|e| e == "mlpackage" || e == "mlmodel")
+        || path.join("Manifest.json").exists()
 }
 
 /// Every allowed binding of a function's symbols; one empty one when all shapes are fixed.

@@ -78,7 +78,7 @@ fn the_compiled_form_is_too_at_fixed_and_enumerated_lengths() {
                 huggingface::load(&folder(family), &options).expect("a model").program;
             program.opset = Opset::Ios18;
             let source = &program.functions[0];
-            let inputs = russet_passes::random_inputs(source, 3, n);
+            let inputs = russet_passes::random_inputs(source, 3, n).expect("small inputs");
             let passes = pipeline(russet_passes::Options { opset: Opset::Ios18 });
             compile(&mut program, &passes, Some(&inputs), &mut |_| {}).expect("proven rewrites");
             let graph = &program.functions[0];

@@ -9,7 +9,7 @@ use russet_testing::random_graph;
 
 fn check(seed: u64, passes: &[Box<dyn Pass>], bound: f64) {
     let graph = random_graph(seed, 24);
-    let inputs = random_inputs(&graph, seed, 4);
+    let inputs = random_inputs(&graph, seed, 4).expect("small inputs");
     let mut program = Program::new(Opset::Ios18, vec![graph]);
     assert_eq!(verify_program(&program), [], "seed {seed}");
     let text = print(&program, Weights::Inline);
