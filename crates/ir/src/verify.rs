@@ -1,10 +1,10 @@
 //! Everything wrong with a graph, as findings.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 
 use crate::graph::{BlockId, NodeId};
-use crate::{Arg, Graph, Op, Opset, Program, Type, Value};
+use crate::{Arg, Dim, Graph, Op, Opset, Program, Symbol, Type, Value};
 
 /// Something wrong (or worth knowing), where it is, and what to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,6 +51,7 @@ pub fn verify(graph: &Graph, opset: Opset) -> Vec<Finding> {
     let listed = graph.all_nodes().into_iter().flat_map(|id| graph.node(id).outputs.clone());
     let inputs = graph.blocks.iter().flat_map(|b| b.inputs.clone());
     inputs.chain(listed).for_each(|v| check.name(v));
+    check.words();
     check.block(BlockId::BODY, &mut vec![false; graph.n_values()]);
     check.found
 }
@@ -85,6 +86,36 @@ impl<'g> Check<'g> {
         }
         if self.names.insert(name, v).is_some() {
             self.report("duplicate-name", None, format!("two values are called `{name}`"));
+        }
+    }
+
+    /// Names that are not of values: a package may hold any string, the text form cannot.
+    fn words(&mut self) {
+        let graph = self.graph;
+        if !is_word(&graph.name) {
+            let message = format!("{:?} is no name of a function", graph.name);
+            self.report("bad-name", None, message);
+        }
+        let mut symbols: BTreeSet<&Symbol> = graph.symbols.ranges.keys().collect();
+        symbols.extend(graph.symbols.enumerated.iter().flat_map(|row| row.keys()));
+        graph.values().for_each(|(_, data)| add_symbols(&data.ty, &mut symbols));
+        for symbol in symbols {
+            let first = symbol.0.chars().next();
+            let begins = first.is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
+            if !begins || !is_word(&symbol.0.replace('.', "_")) {
+                self.report("bad-name", None, format!("{:?} is no name of a length", symbol.0));
+            }
+        }
+        for id in graph.all_nodes() {
+            let Op::Opaque(op) = &graph.node(id).op else { continue };
+            let params = op.operands.iter().map(|(param, _)| param);
+            for name in params.chain([&op.name]).filter(|n| !is_word(n)) {
+                self.report(
+                    "bad-name",
+                    Some(id),
+                    format!("{name:?} is no name of an op or a parameter"),
+                );
+            }
         }
     }
 
@@ -167,6 +198,26 @@ impl<'g> Check<'g> {
             let name = &self.graph.value(v).name;
             let message = format!("`{name}` is stated as {stated}, its operands make {inferred}");
             self.report("type-mismatch", Some(id), message);
+        }
+    }
+}
+
+/// What names are made of in the text form.
+fn is_word(name: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '@';
+    !name.is_empty() && name.chars().all(is_part)
+}
+
+fn add_symbols<'t>(ty: &'t Type, all: &mut BTreeSet<&'t Symbol>) {
+    match ty {
+        Type::Tensor(t) | Type::State(t) => all.extend(t.shape.iter().filter_map(|d| match d {
+            Dim::Symbol(s) => Some(s),
+            Dim::Fixed(_) => None,
+        })),
+        Type::List(t, _) => add_symbols(t, all),
+        Type::Dict(k, v) => {
+            add_symbols(k, all);
+            add_symbols(v, all);
         }
     }
 }

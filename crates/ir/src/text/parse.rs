@@ -142,8 +142,8 @@ impl<'t> Parser<'t> {
     fn symbols(&mut self, graph: &mut Graph) -> Parsed<()> {
         loop {
             let names = match self.eat("(") {
-                true => self.list(")", |p| p.identifier())?,
-                false => vec![self.identifier()?],
+                true => self.list(")", |p| p.identifier_like())?,
+                false => vec![self.identifier_like()?],
             };
             self.expect_word("in")?;
             if self.eat("[") {
