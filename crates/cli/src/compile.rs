@@ -94,7 +94,12 @@ pub fn produce(args: &Arguments, out: &Out) -> Outcome<(Value, String)> {
     let model = Model::load(&args.source, &args.shapes, args.opset.unwrap_or(OPSET))?;
     keep_opset(args, &model)?;
     let passes = chosen_passes(args, model.program.opset);
-    let compiled = compile(&model, args, &passes, &progress).map_err(|e| args.inputs.blame(e))?;
+    let compiled = compile(&model, args, &passes, &progress).map_err(|e| match e.code() {
+        Some("op-failed" | "unsupported-op") if !args.no_proof => {
+            e.help("`--no-proof` compiles it without running it")
+        }
+        _ => args.inputs.blame(e),
+    })?;
     progress.stage("predicting");
     let prediction = predict_all(&compiled.program, &chip)?;
     progress.stage("writing the package");

@@ -103,7 +103,8 @@ pub fn distance(a: &Array, b: &Array) -> Distance {
 /// Inputs to prove on when none are given: seeded, shaped by what reads them.
 ///
 /// Integers that index a table stay within it; other integers are a mask, ones then zeros; floats
-/// are about normal. `n` stands for every symbol that has no enumerated default.
+/// are about normal. `n`, or what is nearest to it in its range, stands for every
+/// symbol that has no enumerated default.
 ///
 /// # Errors
 /// An input that is larger than anything a model reads: its shape is a mistake or an attack.
@@ -119,7 +120,11 @@ pub fn random_inputs(
         let Some(ty) = graph.ty(v).tensor() else { continue };
         let extent = |d: &Dim| match d {
             Dim::Fixed(k) => *k,
-            Dim::Symbol(s) => default.and_then(|b| b.get(s)).copied().unwrap_or(n),
+            Dim::Symbol(s) => {
+                let (low, high) = graph.symbols.ranges.get(s).copied().unwrap_or((n, Some(n)));
+                let within = n.max(low).min(high.unwrap_or(u64::MAX));
+                default.and_then(|b| b.get(s)).copied().unwrap_or(within)
+            }
         };
         let bound = TensorType::new(DType::F32, ty.shape.iter().map(extent));
         let n_bytes = bound.n_bytes().unwrap_or(u64::MAX);
