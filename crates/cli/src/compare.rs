@@ -43,10 +43,15 @@ pub struct Arguments {
     #[arg(long)]
     pub function: Option<String>,
     /// Exit with 1 when an output's cosine is below this.
-    #[arg(long, value_name = "COSINE")]
+    #[arg(long, value_name = "COSINE", value_parser = parse_cosine, allow_negative_numbers = true)]
     pub require: Option<f64>,
     #[command(flatten)]
     pub threads: Threads,
+}
+
+fn parse_cosine(s: &str) -> Result<f64, String> {
+    let cosine = s.parse().ok().filter(|c| (-1.0..=1.0).contains(c));
+    cosine.ok_or_else(|| "a cosine is between -1 and 1".into())
 }
 
 /// One op on both sides.
