@@ -50,8 +50,8 @@ pub struct Arguments {
 }
 
 fn parse_cosine(s: &str) -> Result<f64, String> {
-    let cosine = s.parse().ok().filter(|c| (-1.0..=1.0).contains(c));
-    cosine.ok_or_else(|| "a cosine is between -1 and 1".into())
+    let cosine = s.parse().ok().filter(|c: &f64| c.is_finite());
+    cosine.ok_or_else(|| "a number is expected".into())
 }
 
 /// One op on both sides.

@@ -119,9 +119,16 @@ fn embed(
     Ok(all)
 }
 
+/// What to type next, with the name by which this program can be called from here.
 fn next_steps(args: &Arguments, fetched: &Fetched) -> String {
     let (package, folder) = (args.output.display(), fetched.folder.display());
+    let here = std::env::current_dir().unwrap_or_default();
+    let built = std::env::current_exe().unwrap_or_default();
+    let russet = match built.strip_prefix(here) {
+        Ok(path) if !path.as_os_str().is_empty() => path.display().to_string(),
+        _ => "russet".into(),
+    };
     format!(
-        "\nNext:\n  russet inspect  {package}\n  russet run      {package} --tokenizer {folder} --text \"…\"\n  russet compare  {package} --per-op\n  russet simulate {package} --chip m3\n"
+        "\nNext:\n  {russet} inspect  {package}\n  {russet} run      {package} --tokenizer {folder} --text \"…\"\n  {russet} compare  {package} --per-op\n  {russet} simulate {package} --chip m3\n"
     )
 }
