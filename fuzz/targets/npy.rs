@@ -11,6 +11,9 @@ fuzz_target!(|data: &[u8]| {
     let Ok(t) = npy::parse(data.to_vec().into(), Path::new("x.npy")) else { return };
     assert_eq!(t.to_bytes().len() as u64, t.n_bytes());
     assert!(t.n_bytes() <= data.len() as u64);
-    let array = Array::from_tensor(&t).expect("numbers");
+    // A shape without elements whose other extents are absurd has no array.
+    let Some(array) = Array::from_tensor(&t) else {
+        return assert_eq!(t.n_elements(), 0);
+    };
     assert_eq!(array.n_elements() as u64, t.n_elements());
 });
