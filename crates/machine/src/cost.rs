@@ -26,6 +26,7 @@ pub struct Estimate {
     pub vector_s: f64,
     pub cpu_s: f64,
     pub handoff_s: f64,
+    /// Weights streamed into the Neural Engine; tables the CPU reads rows of are not among them.
     pub weight_bytes: u64,
     pub macs: u64,
     /// Multiply-accumulates placed on the Neural Engine.
@@ -111,12 +112,12 @@ pub fn estimate(graph: &Graph, placement: &Placement, chip: &Profile) -> Estimat
         let work = work(graph, placed.node);
         let bytes = weight_bytes(graph, placed.node);
         sum.macs = sum.macs.saturating_add(work.macs);
-        sum.weight_bytes = sum.weight_bytes.saturating_add(bytes);
         if placed.engine == Engine::Cpu {
             sum.cpu_s += cpu_s(graph, placed.node, work, chip);
             continue;
         }
         sum.macs_on_ane = sum.macs_on_ane.saturating_add(work.macs);
+        sum.weight_bytes = sum.weight_bytes.saturating_add(bytes);
         let per_core = bytes_per_core(graph, placed.node, ane.n_cores.value as u64);
         let (stream, lost_s) = streaming_s(ane, bytes, per_core);
         let compute = 2.0 * work.macs as f64 / ane.peak_flops_per_s.value;

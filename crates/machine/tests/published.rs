@@ -74,6 +74,7 @@ fn every_op_gets_an_engine_and_a_reason() {
     assert_eq!(placement.n_handoffs(), 2);
     let estimate = estimate(&graph, &placement, &chip);
     assert_eq!(estimate.macs_on_ane, 128 * 512 * 2048);
+    assert_eq!(estimate.weight_bytes, 2 * 512 * 2048, "the table stays with the CPU");
     assert!(estimate.latency_s() > chip.engines.ane.dispatch_s.value);
 }
 
