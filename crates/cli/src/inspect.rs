@@ -65,7 +65,8 @@ impl<'a> Summary<'a> {
                 let sum = summary.macs.entry(node.op.name().to_owned()).or_default();
                 *sum = sum.saturating_add(macs);
             }
-            if node.op.since().is_none() && !summary.unknown.iter().any(|u| u == node.op.name()) {
+            if node.op.declared().is_none() && !summary.unknown.iter().any(|u| u == node.op.name())
+            {
                 summary.unknown.push(node.op.name().to_owned());
             }
         }

@@ -1,19 +1,28 @@
 //! Values by name of the graph, and the plain way to run a few of its nodes.
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
-use russet_ir::{BlockId, DType, Dim, Graph, NodeId, Op, Symbol, Type, Value};
+use russet_ir::ops::{ListWrite, WhileLoop};
+use russet_ir::{BlockId, DType, Dim, Graph, NodeId, Op, Symbol, Tensor, Type, Value};
 
 use crate::kernels::half::Rounding;
-use crate::ops::{Operands, evaluate_with, gather_rows};
+use crate::ops::{Operands, checked_len, evaluate_with, gather_rows, list_written};
 use crate::{Arithmetic, Array, ExecError, Numbers};
 
 /// Arrays of a graph's values, by value. Constants are not among them: they are read when needed.
 pub struct Env {
     values: Vec<Option<Array>>,
+    /// Constants that blocks read, decoded once: a loop reads them again and again.
+    constants: Vec<OnceCell<Array>>,
+    /// Blocks that are being run, one within the other.
+    depth: usize,
     rounding: Rounding,
 }
+
+/// Rounds of a loop beyond which it is taken for one that never ends.
+const ROUNDS_MAX: usize = 1 << 22;
 
 impl Env {
     /// An environment in f32 that holds the inputs only.
@@ -27,16 +36,17 @@ impl Env {
         rounding: Rounding,
     ) -> Result<Env, ExecError> {
         let arrays = checked_inputs(graph, inputs)?;
-        let mut env = Env { values: vec![None; graph.n_values()], rounding };
+        let mut env = Env::empty(graph, rounding);
         for (&v, array) in graph.inputs().iter().zip(arrays) {
-            env.set(v, stored(array.clone(), rounding));
+            env.set(v, stored(array.into_owned(), rounding));
         }
         Ok(env)
     }
 
     /// An environment that holds nothing yet.
     pub(crate) fn empty(graph: &Graph, rounding: Rounding) -> Env {
-        Env { values: vec![None; graph.n_values()], rounding }
+        let constants = vec![OnceCell::new(); graph.n_values()];
+        Env { values: vec![None; graph.n_values()], constants, depth: 0, rounding }
     }
 
     pub(crate) fn put(&mut self, v: Value, array: Array) {
@@ -45,6 +55,10 @@ impl Env {
 
     pub fn get(&self, v: Value) -> Option<&Array> {
         self.values.get(v.index())?.as_ref()
+    }
+
+    pub(crate) fn take(&mut self, v: Value) -> Option<Array> {
+        self.values.get_mut(v.index())?.take()
     }
 
     fn set(&mut self, v: Value, array: Array) {
@@ -68,18 +82,22 @@ impl Env {
     pub fn run(&mut self, graph: &Graph, nodes: &[NodeId]) -> Result<(), ExecError> {
         for &id in nodes {
             let node = graph.node(id);
-            if node.op.is_const() {
+            if node.op.is_const() || node.op.is_constexpr() {
                 continue;
             }
             let made = match &node.op {
                 Op::Cond(op) => {
-                    let pred = read(graph, op.pred, |v| self.get(v), self.rounding)?;
-                    let pred = pred.as_bool().and_then(|b| b.first().copied());
-                    let pred =
-                        pred.ok_or_else(|| ExecError::unsupported("cond", "no predicate"))?;
-                    let block = node.blocks[usize::from(!pred)];
+                    let pred = self.read(graph, op.pred)?;
+                    let block = node.blocks[usize::from(!truth(&pred)?)];
                     self.run_block(graph, block)?
                 }
+                Op::WhileLoop(op) => self.run_loop(graph, op, [node.blocks[0], node.blocks[1]])?,
+                Op::WriteState(op) => {
+                    let data = self.read(graph, op.data)?.into_owned();
+                    self.set(op.input, data);
+                    continue;
+                }
+                Op::ListWrite(op) => vec![self.list_write(graph, op, id)?],
                 op => self.evaluate(graph, op).map_err(|e| named(e, graph, id))?,
             };
             for (&v, array) in node.outputs.iter().zip(made) {
@@ -91,29 +109,99 @@ impl Env {
 
     fn run_block(&mut self, graph: &Graph, block: BlockId) -> Result<Vec<Array>, ExecError> {
         let block = graph.block(block);
-        self.run(graph, &block.nodes)?;
-        let output = |&v: &Value| read(graph, v, |v| self.get(v), self.rounding);
-        block.outputs.iter().map(output).map(|a| a.map(Cow::into_owned)).collect()
+        self.depth += 1;
+        let done = self.run(graph, &block.nodes);
+        self.depth -= 1;
+        done?;
+        let output = |&v: &Value| self.read(graph, v).map(Cow::into_owned);
+        block.outputs.iter().map(output).collect()
+    }
+
+    fn run_loop(
+        &mut self,
+        graph: &Graph,
+        op: &WhileLoop,
+        [condition, body]: [BlockId; 2],
+    ) -> Result<Vec<Array>, ExecError> {
+        let given = op.loop_vars.iter().map(|&v| self.read(graph, v).map(Cow::into_owned));
+        let mut vars = given.collect::<Result<Vec<_>, _>>()?;
+        for _ in 0..ROUNDS_MAX {
+            let inputs = &graph.block(condition).inputs;
+            inputs.iter().zip(&vars).for_each(|(&v, a)| self.set(v, a.clone()));
+            let goes_on = self.run_block(graph, condition)?;
+            if !goes_on.first().map_or(Ok(false), truth)? {
+                return Ok(vars);
+            }
+            let inputs = &graph.block(body).inputs;
+            inputs.iter().zip(vars).for_each(|(&v, a)| self.set(v, a));
+            vars = self.run_block(graph, body)?;
+        }
+        Err(ExecError::unsupported("while_loop", format!("it did not end in {ROUNDS_MAX} rounds")))
+    }
+
+    /// Writes into the list itself when nobody else will read it: a loop that fills a list would
+    /// otherwise copy it each time.
+    fn list_write(
+        &mut self,
+        graph: &Graph,
+        op: &ListWrite,
+        id: NodeId,
+    ) -> Result<Array, ExecError> {
+        let only = graph.users(op.ls) == [id] && !graph.is_output(op.ls);
+        let list = match self.values.get_mut(op.ls.index()).filter(|_| only) {
+            Some(slot) => slot.take(),
+            None => None,
+        };
+        let list = match list {
+            Some(list) => list,
+            None => self.read(graph, op.ls)?.into_owned(),
+        };
+        let get = |v: Value| self.read(graph, v);
+        let operands = Operands { get: &get, rounding: self.rounding, op: "list_write" };
+        list_written(&operands, list, op).map_err(|e| named(e, graph, id))
     }
 
     fn evaluate(&self, graph: &Graph, op: &Op) -> Result<Vec<Array>, ExecError> {
         if let Some((table, indices)) = table_lookup(graph, op)
             && let Some(indices) = self.get(indices)
         {
-            return Ok(vec![stored(gather_rows(table, indices)?, self.rounding)]);
+            return Ok(vec![stored(gather_rows(&table, indices)?, self.rounding)]);
         }
-        let get = |v: Value| read(graph, v, |v| self.get(v), self.rounding);
+        let get = |v: Value| self.read(graph, v);
         evaluate_with(op, &Operands { get: &get, rounding: self.rounding, op: op.name() })
+    }
+
+    fn read(&self, graph: &Graph, v: Value) -> Result<Cow<'_, Array>, ExecError> {
+        if self.depth > 0
+            && self.get(v).is_none()
+            && let Some(kept) = self.constants.get(v.index())
+            && let Some(t) = graph.weight(v)
+        {
+            if let Some(array) = kept.get() {
+                return Ok(Cow::Borrowed(array));
+            }
+            let array = decoded(&t, self.rounding)?;
+            return Ok(Cow::Borrowed(kept.get_or_init(|| array)));
+        }
+        read(graph, v, |v| self.get(v), self.rounding)
     }
 }
 
+/// What a condition says.
+fn truth(pred: &Array) -> Result<bool, ExecError> {
+    let pred = pred.as_bool().and_then(|b| b.first().copied());
+    pred.ok_or_else(|| ExecError::unsupported("a condition", "it is no bool"))
+}
+
+fn decoded(t: &Tensor, rounding: Rounding) -> Result<Array, ExecError> {
+    let array = Array::from_tensor(t).ok_or(ExecError::DType { dtype: t.dtype })?;
+    Ok(stored(array, rounding))
+}
+
 /// A gather of whole rows of a constant table of floats.
-pub(crate) fn table_lookup<'g>(
-    graph: &'g Graph,
-    op: &Op,
-) -> Option<(&'g russet_ir::Tensor, Value)> {
+pub(crate) fn table_lookup(graph: &Graph, op: &Op) -> Option<(Tensor, Value)> {
     let Op::Gather(op) = op else { return None };
-    let table = graph.constant(op.x)?;
+    let table = graph.weight(op.x)?;
     let whole_rows = table.dtype.is_float() && op.axis == 0 && op.batch_dims == 0;
     (whole_rows && !table.shape.is_empty()).then_some((table, op.indices))
 }
@@ -125,12 +213,14 @@ fn read<'a>(
     get: impl Fn(Value) -> Option<&'a Array>,
     rounding: Rounding,
 ) -> Result<Cow<'a, Array>, ExecError> {
-    if let Some(t) = graph.constant(v) {
-        let array = Array::from_tensor(t).ok_or(ExecError::DType { dtype: DType::String })?;
-        return Ok(Cow::Owned(stored(array, rounding)));
+    if let Some(array) = get(v) {
+        return Ok(Cow::Borrowed(array));
+    }
+    if let Some(t) = graph.weight(v) {
+        return decoded(&t, rounding).map(Cow::Owned);
     }
     let missing = || ExecError::unsupported(&graph.value(v).name, "its value was never computed");
-    get(v).map(Cow::Borrowed).ok_or_else(missing)
+    Err(missing())
 }
 
 /// What the arithmetic can hold of an array that comes from outside.
@@ -173,7 +263,7 @@ pub fn evaluate_node(
     if let Some((table, indices)) = table_lookup(graph, op)
         && let Some(indices) = value(indices)
     {
-        return Ok(vec![stored(gather_rows(table, &indices)?, rounding)]);
+        return Ok(vec![stored(gather_rows(&table, &indices)?, rounding)]);
     }
     let get = |v: Value| match value(v) {
         Some(array) => Ok(Cow::Owned(stored(array, rounding))),
@@ -184,10 +274,12 @@ pub fn evaluate_node(
 }
 
 /// The arrays of the function's inputs in order, each of the right kind and an allowed shape.
+///
+/// A state that is not among them begins as zeros.
 pub(crate) fn checked_inputs<'a>(
     graph: &Graph,
     inputs: &'a BTreeMap<String, Array>,
-) -> Result<Vec<&'a Array>, ExecError> {
+) -> Result<Vec<Cow<'a, Array>>, ExecError> {
     let names: Vec<&str> = graph.inputs().iter().map(|&v| graph.value(v).name.as_str()).collect();
     if let Some(name) = inputs.keys().find(|n| !names.contains(&n.as_str())) {
         let known = names.iter().map(ToString::to_string).collect();
@@ -196,10 +288,14 @@ pub(crate) fn checked_inputs<'a>(
     let mut binding: BTreeMap<Symbol, u64> = BTreeMap::new();
     let mut arrays = Vec::new();
     for (&v, name) in graph.inputs().iter().zip(&names) {
+        if let (Type::State(_), None) = (graph.ty(v), inputs.get(*name)) {
+            arrays.push(Cow::Owned(new_state(graph, v)?));
+            continue;
+        }
         let missing = || ExecError::MissingInput { name: (*name).to_owned() };
         let array = inputs.get(*name).ok_or_else(missing)?;
         check_input(graph, v, array, &mut binding)?;
-        arrays.push(array);
+        arrays.push(Cow::Borrowed(array));
     }
     let allowed = &graph.symbols.enumerated;
     if !allowed.is_empty() && !allowed.contains(&binding) {
@@ -212,6 +308,24 @@ pub(crate) fn checked_inputs<'a>(
     Ok(arrays)
 }
 
+/// A state before anything was written to it.
+pub(crate) fn new_state(graph: &Graph, v: Value) -> Result<Array, ExecError> {
+    let name = &graph.value(v).name;
+    let Type::State(ty) = graph.ty(v) else {
+        return Err(ExecError::unsupported(name, "it is no state"));
+    };
+    let shape = ty.fixed_shape().and_then(|s| s.into_iter().map(|n| n.try_into().ok()).collect());
+    let shape: Vec<usize> =
+        shape.ok_or_else(|| ExecError::unsupported(name, "a state has no unknown extents"))?;
+    let n = checked_len(&shape)?;
+    let data = match ty.dtype {
+        DType::Bool => Numbers::Bool(vec![false; n]),
+        d if d.is_float() => Numbers::F32(vec![0.0; n]),
+        _ => Numbers::I32(vec![0; n]),
+    };
+    Ok(Array { shape, data })
+}
+
 fn check_input(
     graph: &Graph,
     v: Value,
@@ -219,7 +333,7 @@ fn check_input(
     binding: &mut BTreeMap<Symbol, u64>,
 ) -> Result<(), ExecError> {
     let name = graph.value(v).name.clone();
-    let Type::Tensor(ty) = graph.ty(v) else {
+    let (Type::Tensor(ty) | Type::State(ty)) = graph.ty(v) else {
         return Err(ExecError::unsupported(&name, "inputs other than tensors are not run yet"));
     };
     let (found, fits) = match &array.data {

@@ -363,7 +363,7 @@ impl Graph {
     /// Names the operand an error is about.
     pub fn op_error(&self, op: &Op, error: TypeError) -> OpError {
         let operand = error.operand().and_then(|at| {
-            op.args(Opset::Ios26).into_iter().find_map(|(param, arg)| match arg {
+            op.all_args().into_iter().find_map(|(param, arg)| match arg {
                 crate::Arg::Value(v) if v == at => Some(param.to_owned()),
                 crate::Arg::Values(vs) => {
                     vs.iter().position(|&v| v == at).map(|i| format!("{param}[{i}]"))

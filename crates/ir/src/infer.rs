@@ -59,6 +59,10 @@ impl From<TensorType> for Outputs {
 pub enum TypeError {
     #[error("is {found}, a tensor is expected")]
     NotTensor { at: Value, found: Type },
+    #[error("is {found}, a list is expected")]
+    NotList { at: Value, found: Type },
+    #[error("is {found}, a state is expected")]
+    NotState { at: Value, found: Type },
     #[error("is {found}, {expected} is expected")]
     DType { at: Value, found: DType, expected: &'static str },
     #[error("is {found}, the other operand is {expected}")]
@@ -83,6 +87,8 @@ impl TypeError {
         use TypeError::*;
         match self {
             NotTensor { at, .. }
+            | NotList { at, .. }
+            | NotState { at, .. }
             | DType { at, .. }
             | MixedDTypes { at, .. }
             | Rank { at, .. }

@@ -7,6 +7,7 @@
 //!
 //! This crate knows no file, no clock and no chip.
 
+mod compressed;
 mod dtype;
 mod edit;
 mod graph;
@@ -26,7 +27,7 @@ pub use graph::{
     ValueData,
 };
 pub use infer::{Known, Outputs, TypeError, Types, broadcast_shapes, resolve_axis};
-pub use op::{Arg, ArgError, Args, Attr, Fields, OpDef, Param, Work};
+pub use op::{Arg, ArgError, Args, Attr, Declared, Fields, OpDef, Param, Work};
 pub use ops::Op;
 pub use tensor::{SizeError, Step, Tensor};
 pub use types::{Dim, Symbol, TensorType, Type};

@@ -54,6 +54,8 @@ pub enum ArgError {
     Unknown { op: &'static str, param: String },
     #[error("`{param}` of `{op}` exists from {since} on, the program is {opset}")]
     TooNew { op: &'static str, param: &'static str, since: Opset, opset: Opset },
+    #[error("`{param}` of `{op}` is no more from {until} on, the program is {opset}")]
+    TooOld { op: &'static str, param: &'static str, until: Opset, opset: Opset },
 }
 
 /// A type a field of an op can have.
@@ -165,7 +167,9 @@ macro_rules! string_param {
             }
             fn from_arg(arg: &$crate::Arg) -> Option<Self> {
                 let $crate::Arg::Attr($crate::Attr::Str(s)) = arg else { return None };
-                match s.as_str() { $($string => Some($name::$variant),)* _ => None }
+                // Converters write them in capitals and in small letters.
+                $(if s.eq_ignore_ascii_case($string) { return Some($name::$variant) })*
+                None
             }
         }
     };
@@ -199,18 +203,24 @@ pub trait Fields: Sized {
     const NAME: &'static str;
     /// The opset it appeared in.
     const SINCE: Opset;
+    /// The first opset in which this version is no more, another of the same name having come.
+    const UNTIL: Option<Opset>;
 
     /// Every present operand and parameter that exists in `opset`, in declaration order.
     fn args(&self, opset: Opset) -> Vec<(&'static str, Arg)>;
+    /// The same whatever the opset.
+    fn all_args(&self) -> Vec<(&'static str, Arg)>;
     fn from_args(args: Args, opset: Opset) -> Result<Self, ArgError>;
     fn map_values(&mut self, f: &mut dyn FnMut(Value) -> Value);
 }
 
-/// Declares one op. `= default` makes a parameter optional, `since OPSET` hides it before.
+/// Declares one op. `= default` makes a parameter optional; `since OPSET` hides it before, `until
+/// OPSET` from there on. Versions of an op that share no more than a name are ops of their own,
+/// the older one `until` the newer.
 #[macro_export]
 macro_rules! op {
-    ($(#[$doc:meta])* $name:literal since $since:ident => $ty:ident {
-        $($field:ident : $fty:ty $(= $default:expr)? $(, since $fsince:ident)?);* $(;)?
+    ($(#[$doc:meta])* $name:literal since $since:ident $(until $until:ident)? => $ty:ident {
+        $($field:ident : $fty:ty $(= $default:expr)? $(, since $fsince:ident)? $(, until $funtil:ident)?);* $(;)?
     }) => {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq)]
@@ -219,17 +229,30 @@ macro_rules! op {
         impl $crate::Fields for $ty {
             const NAME: &'static str = $name;
             const SINCE: $crate::Opset = $crate::Opset::$since;
+            #[allow(unused_variables)]
+            const UNTIL: Option<$crate::Opset> = {
+                let until: Option<$crate::Opset> = None;
+                $(let until = Some($crate::Opset::$until);)?
+                until
+            };
 
             #[allow(unused_mut, unused_variables)]
             fn args(&self, opset: $crate::Opset) -> Vec<(&'static str, $crate::Arg)> {
                 let mut args = Vec::new();
                 $({
-                    let shown = true $(&& opset >= $crate::Opset::$fsince)?;
+                    let shown = true $(&& opset >= $crate::Opset::$fsince)?
+                        $(&& opset < $crate::Opset::$funtil)?;
                     if let (true, Some(arg)) = (shown, $crate::Param::to_arg(&self.$field)) {
                         args.push((stringify!($field), arg));
                     }
                 })*
                 args
+            }
+
+            fn all_args(&self) -> Vec<(&'static str, $crate::Arg)> {
+                let args: [(&'static str, Option<$crate::Arg>); _] =
+                    [$((stringify!($field), $crate::Param::to_arg(&self.$field))),*];
+                args.into_iter().filter_map(|(param, arg)| Some((param, arg?))).collect()
             }
 
             #[allow(unused_mut, unused_variables)]
@@ -244,6 +267,10 @@ macro_rules! op {
                             $(if opset < $crate::Opset::$fsince {
                                 let since = $crate::Opset::$fsince;
                                 return Err($crate::ArgError::TooNew { op: $name, param, since, opset });
+                            })?
+                            $(if opset >= $crate::Opset::$funtil {
+                                let until = $crate::Opset::$funtil;
+                                return Err($crate::ArgError::TooOld { op: $name, param, until, opset });
                             })?
                             <$fty as $crate::Param>::from_arg(&arg).ok_or_else(|| {
                                 $crate::ArgError::Kind {
@@ -277,6 +304,21 @@ macro_rules! op {
     };
 }
 
+/// A version of an op: its MIL name and the opsets that have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Declared {
+    pub name: &'static str,
+    pub since: Opset,
+    /// The first opset that has it no more.
+    pub until: Option<Opset>,
+}
+
+impl Declared {
+    pub fn is_in(&self, opset: Opset) -> bool {
+        self.since <= opset && self.until.is_none_or(|until| opset < until)
+    }
+}
+
 /// Makes the closed enum of all declared ops and forwards to each.
 #[macro_export]
 macro_rules! op_enum {
@@ -296,9 +338,12 @@ macro_rules! op_enum {
         })*
 
         impl Op {
-            /// Names and first opsets of every declared op.
-            pub const DECLARED: &'static [(&'static str, $crate::Opset)] =
-                &[$((<$op as $crate::Fields>::NAME, <$op as $crate::Fields>::SINCE)),*];
+            /// Every declared op.
+            pub const DECLARED: &'static [$crate::Declared] = &[$($crate::Declared {
+                name: <$op as $crate::Fields>::NAME,
+                since: <$op as $crate::Fields>::SINCE,
+                until: <$op as $crate::Fields>::UNTIL,
+            }),*];
 
             /// MIL's name.
             pub fn name(&self) -> &str {
@@ -308,10 +353,14 @@ macro_rules! op_enum {
                 }
             }
 
-            /// The opset it appeared in; `None` when the op is not known.
-            pub fn since(&self) -> Option<$crate::Opset> {
+            /// Name and opsets; `None` when the op is not known.
+            pub fn declared(&self) -> Option<$crate::Declared> {
                 match self {
-                    $(Op::$op(_) => Some(<$op as $crate::Fields>::SINCE),)*
+                    $(Op::$op(_) => Some($crate::Declared {
+                        name: <$op as $crate::Fields>::NAME,
+                        since: <$op as $crate::Fields>::SINCE,
+                        until: <$op as $crate::Fields>::UNTIL,
+                    }),)*
                     Op::Opaque(_) => None,
                 }
             }
@@ -324,6 +373,14 @@ macro_rules! op_enum {
                 }
             }
 
+            /// The same whatever the opset.
+            pub fn all_args(&self) -> Vec<(&str, $crate::Arg)> {
+                match self {
+                    $(Op::$op(op) => $crate::Fields::all_args(op),)*
+                    Op::Opaque(op) => op.args(),
+                }
+            }
+
             /// The op called `name`; `None` when it is not declared in `opset`.
             pub fn from_args(
                 name: &str,
@@ -332,6 +389,7 @@ macro_rules! op_enum {
             ) -> Option<Result<Op, $crate::ArgError>> {
                 $(if name == <$op as $crate::Fields>::NAME
                     && <$op as $crate::Fields>::SINCE <= opset
+                    && <$op as $crate::Fields>::UNTIL.is_none_or(|until| opset < until)
                 {
                     return Some(<$op as $crate::Fields>::from_args(args, opset).map(Op::$op));
                 })*

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 use half::{bf16, f16};
 
+use crate::compressed::Compressed;
 use crate::{DType, TensorType};
 
 /// A constant: element type, fixed shape, contents.
@@ -31,6 +32,12 @@ enum Data {
         from: Arc<Tensor>,
         start: u64,
         step: Step,
+    },
+    /// The elements from `start` on of a compressed weight of shape `whole`.
+    Compressed {
+        from: Arc<Compressed>,
+        whole: Arc<[u64]>,
+        start: u64,
     },
 }
 
@@ -158,6 +165,26 @@ impl Tensor {
         self.derived(self.dtype, Step::Scale(factor))
     }
 
+    /// Could it be [`cast`](Tensor::cast) to `dtype`?
+    pub fn can_be_cast(&self, dtype: DType) -> bool {
+        self.dtype.is_float() && (is_wide(dtype) || dtype == self.dtype)
+    }
+
+    /// A weight that is decoded when it is read. `from` has as many elements as `shape`.
+    pub(crate) fn compressed(dtype: DType, shape: Vec<u64>, from: Arc<Compressed>) -> Tensor {
+        let whole = shape.as_slice().into();
+        Tensor { dtype, shape, data: Data::Compressed { from, whole, start: 0 } }
+    }
+
+    /// Is it stored smaller than it reads?
+    pub fn is_compressed(&self) -> bool {
+        match &self.data {
+            Data::Compressed { .. } => true,
+            Data::Derived { from, .. } => from.is_compressed(),
+            _ => false,
+        }
+    }
+
     fn derived(&self, dtype: DType, step: Step) -> Tensor {
         let from = Arc::new(self.clone());
         Tensor { dtype, shape: self.shape.clone(), data: Data::Derived { from, start: 0, step } }
@@ -185,6 +212,10 @@ impl Tensor {
             }
             Data::Derived { from, start: s, step } => {
                 Data::Derived { from: from.clone(), start: s + start * row, step: *step }
+            }
+            Data::Compressed { from, whole, start: s } => {
+                let (from, whole) = (from.clone(), whole.clone());
+                Data::Compressed { from, whole, start: s + start * row }
             }
         };
         Tensor { dtype: self.dtype, shape, data }
@@ -233,7 +264,7 @@ impl Tensor {
     }
 
     /// Appends elements `start..start + n` to `out`.
-    fn floats(&self, start: u64, n: u64, out: &mut Vec<f32>) {
+    pub(crate) fn floats(&self, start: u64, n: u64, out: &mut Vec<f32>) {
         match &self.data {
             Data::Bytes(b) => decode(self.dtype, b, start, n, out),
             Data::Strings(_) => unreachable!("strings are not numbers"),
@@ -246,16 +277,39 @@ impl Tensor {
                 }
                 round(self.dtype, new);
             }
+            Data::Compressed { from, whole, start: s } => {
+                let first = out.len();
+                from.floats(whole, s + start, n, out);
+                round(self.dtype, &mut out[first..]);
+            }
         }
+    }
+
+    /// Elements `start..start + n` of all in a row, as f32. Not for strings.
+    ///
+    /// # Panics
+    /// When they are not all there.
+    pub fn elements(&self, start: u64, n: u64) -> Vec<f32> {
+        let end = start.checked_add(n);
+        assert!(end.is_some_and(|end| end <= self.n_elements()), "{n} elements from {start}");
+        let mut out = Vec::with_capacity(n as usize);
+        self.floats(start, n, &mut out);
+        out
     }
 
     /// All elements as integers: of an integer or `bool` tensor only.
     pub fn to_i64(&self) -> Option<Vec<i64>> {
-        let Data::Bytes(b) = &self.data else { return None };
         if self.dtype.is_float() {
             return None;
         }
-        Some((0..self.n_elements()).map(|i| integer(self.dtype, b, i)).collect())
+        match &self.data {
+            Data::Bytes(b) => {
+                Some((0..self.n_elements()).map(|i| integer(self.dtype, b, i)).collect())
+            }
+            // Compressed integers have 8 bits at most: f32 holds them exactly.
+            Data::Compressed { .. } => Some(self.to_f32().into_iter().map(|x| x as i64).collect()),
+            Data::Strings(_) | Data::Derived { .. } => None,
+        }
     }
 
     /// The only element as f32.
@@ -291,7 +345,19 @@ fn encode(dtype: DType, values: &[f32], out: &mut Vec<u8>) {
         DType::BF16 => {
             out.extend(values.iter().flat_map(|v| bf16::from_f32(*v).to_bits().to_le_bytes()));
         }
-        _ => unreachable!("only floats are derived"),
+        // Only compressed weights make integers: of 8 bits at most, packed in a row.
+        _ => {
+            let bits = dtype.bits();
+            let mut packed = vec![0u8; dtype.bytes(values.len() as u64).unwrap_or(0) as usize];
+            for (i, &x) in values.iter().enumerate() {
+                let raw = (x as i64 as u64) & ((1 << bits.min(63)) - 1);
+                for bit in (0..bits).filter(|bit| raw >> bit & 1 == 1) {
+                    let at = i as u64 * bits + bit;
+                    packed[(at / 8) as usize] |= 1 << (at % 8);
+                }
+            }
+            out.extend(packed);
+        }
     }
 }
 

@@ -157,6 +157,9 @@ impl Type {
     pub fn agrees(&self, other: &Type) -> bool {
         match (self, other) {
             (Type::Tensor(a), Type::Tensor(b)) | (Type::State(a), Type::State(b)) => a.agrees(b),
+            (Type::List(a, n), Type::List(b, m)) => {
+                a.agrees(b) && n.zip(*m).is_none_or(|(n, m)| n == m)
+            }
             (a, b) => a == b,
         }
     }

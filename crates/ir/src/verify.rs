@@ -172,20 +172,28 @@ impl<'g> Check<'g> {
     }
 
     fn exists(&mut self, id: NodeId, op: &Op) {
-        if let Some(since) = op.since().filter(|&s| s > self.opset) {
-            let opset = self.opset;
-            let message = format!("`{}` exists from {since} on, this is {opset}", op.name());
+        let opset = self.opset;
+        if let Some(declared) = op.declared().filter(|d| !d.is_in(opset)) {
+            let (name, since) = (declared.name, declared.since);
+            let message = match declared.until {
+                Some(until) if since <= opset => {
+                    format!("`{name}` is another op from {until} on, this is {opset}")
+                }
+                _ => format!("`{name}` exists from {since} on, this is {opset}"),
+            };
             self.report("opset", Some(id), message);
+            return;
         }
-        // A parameter newer than the opset is dropped when written: it must hold its default.
-        let (now, newest) = (op.args(self.opset), op.args(Opset::Ios26));
-        for (param, arg) in newest.into_iter().filter(|(p, _)| !now.iter().any(|(q, _)| q == p)) {
+        // A parameter the opset does not have is dropped when written: it must hold its default.
+        let now = op.args(opset);
+        for (param, arg) in
+            op.all_args().into_iter().filter(|(p, _)| !now.iter().any(|(q, _)| q == p))
+        {
             let default = matches!(
                 &arg,
                 Arg::Attr(crate::Attr::Int(0)) | Arg::Attr(crate::Attr::Bool(false))
             );
             if !default {
-                let opset = self.opset;
                 let message = format!("`{param}` of `{}` does not exist in {opset}", op.name());
                 self.report("opset", Some(id), message);
             }

@@ -2,13 +2,20 @@
 //!
 //! [`evaluate_with`] is the closed list: a new op does not compile until it has a row here.
 
+mod attention;
 mod elementwise;
+mod lists;
 mod movement;
+mod norm;
 mod product;
+mod recurrent;
 mod reduce;
+mod resize;
+mod window;
 
 use std::borrow::Cow;
 
+use russet_ir::ops::{Classify, ListWrite};
 use russet_ir::{Op, Value};
 
 use crate::kernels::half::Rounding;
@@ -74,7 +81,59 @@ pub(crate) fn evaluate_with(op: &Op, x: &Operands<'_>) -> Result<Vec<Array>, Exe
             one(array.ok_or_else(|| x.fail("strings are not run on")))
         }
         Op::Identity(op) => one(x.array(op.x).map(Cow::into_owned)),
-        Op::Cond(_) => Err(x.fail("blocks are run by the whole function only")),
+        Op::Cond(_) | Op::WhileLoop(_) => Err(x.fail("blocks are run by the whole function only")),
+        Op::WriteState(_) => Err(x.fail("states are kept by the whole function only")),
+        Op::ReadState(op) => one(x.array(op.input).map(Cow::into_owned)),
+        Op::TensorBufferToTensor(op) => one(x.array(op.input).map(Cow::into_owned)),
+        Op::TensorToTensorBuffer(op) => one(x.array(op.input).map(Cow::into_owned)),
+        Op::MakeList(op) => one(lists::make_list(x, op)),
+        Op::ListLength(op) => {
+            one(x.array(op.ls).map(|l| Array::i32(vec![], vec![l.shape[0] as i32])))
+        }
+        Op::ListWrite(op) => {
+            one(x.array(op.ls).map(Cow::into_owned).and_then(|list| list_written(x, list, op)))
+        }
+        Op::ListRead(op) => one(lists::read(x, op)),
+        Op::ListGather(op) => one(lists::gather(x, op)),
+        Op::ListScatter(op) => one(lists::scatter(x, op)),
+        Op::Classify(op) => classify(x, op),
+        Op::ConstexprAffineDequantize(_)
+        | Op::ConstexprPackedLutToDense(_)
+        | Op::ConstexprPackedSparseToDense(_)
+        | Op::ConstexprCast(_)
+        | Op::ConstexprBlockwiseShiftScale(_)
+        | Op::ConstexprLutToDense(_)
+        | Op::ConstexprSparseToDense(_)
+        | Op::ConstexprLutToSparse(_)
+        | Op::ConstexprSparseBlockwiseShiftScale(_) => {
+            Err(x.fail("it is decoded where it is read, and this one cannot be"))
+        }
+        Op::ScaledDotProductAttention(op) => one(attention::scaled_dot_product(x, op)),
+        Op::Quantize(op) => one(attention::quantize(x, op)),
+        Op::Dequantize(op) => one(attention::dequantize(x, op)),
+        Op::AvgPool(op) => {
+            let exclude_padding = op.exclude_padding_from_average;
+            one(window::pool(x, window::Of::Mean { exclude_padding }, op.x, op.window()))
+        }
+        Op::MaxPool(op) => one(window::pool(x, window::Of::Max, op.x, op.window())),
+        Op::L2Pool(op) => one(window::pool(x, window::Of::L2, op.x, op.window())),
+        Op::ConvTranspose(op) => one(window::conv_transpose(x, op)),
+        Op::BatchNorm(op) => one(norm::batch_norm(x, op)),
+        Op::InstanceNorm(op) => one(norm::instance_norm(x, op)),
+        Op::L2Norm(op) => one(norm::l2_norm(x, op)),
+        Op::LocalResponseNorm(op) => one(norm::local_response_norm(x, op)),
+        Op::Lstm(op) => recurrent::lstm(x, op),
+        Op::Gru(op) => recurrent::gru(x, op),
+        Op::Rnn(op) => recurrent::rnn(x, op),
+        Op::UpsampleNearestNeighbor(op) => one(resize::upsample_nearest(x, op)),
+        Op::UpsampleBilinear(op) => one(resize::upsample_bilinear(x, op)),
+        Op::ResizeNearestNeighbor(op) => one(resize::resize_nearest(x, op)),
+        Op::ResizeBilinear(op) => one(resize::resize_bilinear(x, op)),
+        Op::Resize(op) => one(resize::resize(x, op)),
+        Op::CropResizeRoi(op) => one(resize::crop_resize_roi(x, op)),
+        Op::CropResize(op) => one(resize::crop_resize(x, op)),
+        Op::Resample(op) => one(resize::resample(x, op)),
+        Op::Affine(op) => one(resize::affine(x, op)),
         Op::Add(op) => one(e::binary(x, e::ADD, op.x, op.y)),
         Op::Sub(op) => one(e::binary(x, e::SUB, op.x, op.y)),
         Op::Mul(op) => one(e::binary(x, e::MUL, op.x, op.y)),
@@ -130,6 +189,28 @@ pub(crate) fn evaluate_with(op: &Op, x: &Operands<'_>) -> Result<Vec<Array>, Exe
         Op::Transpose(op) => one(m::transpose(x, op)),
         Op::Opaque(op) => Err(ExecError::unsupported(&op.name, "this version does not know it")),
     }
+}
+
+/// A list with one more element, or another one.
+pub(crate) fn list_written(
+    x: &Operands<'_>,
+    mut list: Array,
+    op: &ListWrite,
+) -> Result<Array, ExecError> {
+    let (at, value) = (lists::place(x, op.index)?, x.array(op.value)?);
+    lists::write(x, &mut list, &[at], (&value.shape, &value.data))?;
+    Ok(list)
+}
+
+/// The place of the largest probability among the classes, which stands for its label, and the
+/// probabilities in the classes' order.
+fn classify(x: &Operands<'_>, op: &Classify) -> Result<Vec<Array>, ExecError> {
+    let p = x.array(op.probabilities)?;
+    let numbers = x.floats(&p)?;
+    let larger = |best: usize, i: usize| if numbers[i] > numbers[best] { i } else { best };
+    let best = (0..numbers.len()).fold(0, larger);
+    let all = Array::f32(vec![numbers.len()], numbers.to_vec());
+    Ok(vec![Array::i32(vec![], vec![best as i32]), all])
 }
 
 /// Largest array made while running, in bytes: beyond it a shape is a mistake or an attack.

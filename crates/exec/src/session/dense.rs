@@ -6,7 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use russet_ir::{Graph, NodeId, Op, Value};
+use rayon::prelude::*;
+use russet_ir::{Graph, NodeId, Op, Tensor, Value};
 
 use super::Fuse;
 use super::buffer::Buffer;
@@ -25,7 +26,7 @@ pub(super) struct Dense {
     pub x: Value,
     /// Which axis of `x` is summed over; the results take its place.
     features: Features,
-    weight: PackedRight,
+    weight: Weight,
     bias: Option<Vec<f32>>,
     activation: Activation,
     pub residual: Option<Value>,
@@ -33,6 +34,16 @@ pub(super) struct Dense {
     pub outs: Vec<Out>,
     depth: usize,
 }
+
+/// A weight, `[outputs, depth]`.
+enum Weight {
+    Packed(PackedRight),
+    /// Decoded while it is multiplied by, some rows at a time, so that it stays small in memory.
+    Compressed(Tensor),
+}
+
+/// Numbers of a compressed weight that are decoded at once.
+const DECODED_MAX: usize = 1 << 18;
 
 /// A value and its number of features.
 pub(super) struct Out {
@@ -59,6 +70,7 @@ struct Draft {
     taken: Vec<NodeId>,
     n_out: usize,
     depth: usize,
+    compressed: bool,
 }
 
 /// Every product among `nodes`, by the node at whose place it runs, and the nodes it replaces;
@@ -101,9 +113,9 @@ impl Draft {
             }
             _ => return None,
         };
-        let is_float = |v: Value| g.constant(v).is_some_and(|t| t.dtype.is_float());
-        let constant = is_float(weight) && bias.is_none_or(is_float) && g.constant(x).is_none();
-        let shape = &g.constant(weight)?.shape;
+        let is_float = |v: Value| g.weight(v).is_some_and(|t| t.dtype.is_float());
+        let constant = is_float(weight) && bias.is_none_or(is_float) && g.weight(x).is_none();
+        let shape = &g.weight(weight)?.shape;
         let draft = Draft {
             x,
             features,
@@ -115,6 +127,7 @@ impl Draft {
             taken: vec![id],
             n_out: *shape.first()? as usize,
             depth: *shape.get(1)? as usize,
+            compressed: super::is_large(&g.weight(weight)?),
         };
         constant.then(|| draft.with_what_follows(g, free))
     }
@@ -151,7 +164,11 @@ impl Draft {
     fn joins(&self, other: &Draft) -> bool {
         let plain = |d: &Draft| d.taken.len() == 1;
         let key = |d: &Draft| (d.x, d.depth, d.bias.is_some());
-        plain(self) && plain(other) && key(self) == key(other) && self.features == other.features
+        plain(self)
+            && plain(other)
+            && !(self.compressed || other.compressed)
+            && key(self) == key(other)
+            && self.features == other.features
     }
 }
 
@@ -166,19 +183,26 @@ pub(super) fn only_user(g: &Graph, v: Value) -> Option<NodeId> {
 impl Dense {
     fn packed(g: &Graph, group: &[Draft], rounding: Rounding) -> Dense {
         let floats = |v: Value| {
-            let mut x = g.constant(v).expect("checked when drafted").to_f32();
+            let mut x = g.weight(v).expect("checked when drafted").to_f32();
             rounding.store(&mut x);
             x
         };
         let first = &group[0];
         let outs: Vec<Out> = group.iter().map(|d| Out { value: d.out, n: d.n_out }).collect();
-        let weight: Vec<f32> = group.iter().flat_map(|d| floats(d.weight)).collect();
         let n_out = outs.iter().map(|o| o.n).sum();
+        let weight = match first.compressed {
+            true => Weight::Compressed(g.weight(first.weight).expect("checked when drafted")),
+            false => {
+                let weight: Vec<f32> = group.iter().flat_map(|d| floats(d.weight)).collect();
+                let view = View::new(&weight, n_out, first.depth);
+                Weight::Packed(PackedRight::new(view.transposed()))
+            }
+        };
         let bias = first.bias.is_some().then(|| group.iter().filter_map(|d| d.bias));
         Dense {
             x: first.x,
             features: first.features,
-            weight: PackedRight::new(View::new(&weight, n_out, first.depth).transposed()),
+            weight,
             bias: bias.map(|values| values.flat_map(floats).collect()),
             activation: first.activation,
             residual: first.residual,
@@ -233,8 +257,13 @@ impl Dense {
             rounding: run.rounding(),
         };
         if n_rows * n_out > 0 {
-            let weight = Operand::Packed(&self.weight);
-            multiply(left, weight, Rows::new(&mut out, n_rows, n_out), &epilogue);
+            let rows = Rows::new(&mut out, n_rows, n_out);
+            match &self.weight {
+                Weight::Packed(weight) => {
+                    multiply(left, Operand::Packed(weight), rows, &epilogue);
+                }
+                Weight::Compressed(t) => self.multiply_decoded(left, t, rows, &epilogue),
+            }
         }
         let mut whole = Buffer::new(out, &shape);
         whole.axes = features_last(&shape, col);
@@ -246,6 +275,37 @@ impl Dense {
             run.put(o.value, part);
         }
         Ok(())
+    }
+
+    /// The product with a weight of which each thread decodes the rows it is about to use.
+    fn multiply_decoded(
+        &self,
+        left: View<'_>,
+        t: &Tensor,
+        mut rest: Rows<'_>,
+        whole: &Epilogue<'_>,
+    ) {
+        let n_out = rest.n_cols();
+        let step = (DECODED_MAX / self.depth.max(1)).clamp(1, n_out);
+        let mut parts = Vec::new();
+        for first in (0..n_out).step_by(step) {
+            let n = step.min(n_out - first);
+            parts.push((first, n, rest.take_cols(n)));
+        }
+        parts.into_par_iter().for_each(|(first, n, out)| {
+            let depth = self.depth as u64;
+            let mut rows = t.elements(first as u64 * depth, n as u64 * depth);
+            whole.rounding.store(&mut rows);
+            let epilogue = Epilogue {
+                bias: match whole.bias {
+                    Bias::PerColumn(b) => Bias::PerColumn(&b[first..first + n]),
+                    other => other,
+                },
+                residual: whole.residual.map(|r| r.columns(first, n)),
+                ..*whole
+            };
+            multiply(left, View::new(&rows, n, self.depth).transposed(), out, &epilogue);
+        });
     }
 
     /// `x`, moved if its rows do not lie at equal distances.

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Instant;
 
-use russet_ir::{Graph, NodeId, Op, Value};
+use russet_ir::{DType, Graph, NodeId, Op, Tensor, Type, Value};
 
 use crate::env::{checked_inputs, named, stored, table_lookup};
 use crate::kernels::half::Rounding;
@@ -60,6 +60,18 @@ pub struct Session {
 enum Fuse {
     Yes,
     No,
+}
+
+type Arrays = BTreeMap<String, Array>;
+
+/// Is it run, rather than read by those that need it?
+fn runs(op: &Op) -> bool {
+    !op.is_const() && !op.is_constexpr()
+}
+
+/// Is it compressed, and would keeping it decoded take memory worth saving?
+fn is_large(t: &Tensor) -> bool {
+    t.is_compressed() && t.n_elements() > 1 << 16
 }
 
 struct Step {
@@ -129,7 +141,7 @@ impl Session {
     fn prepare(graph: &Graph, arithmetic: Arithmetic, fuse: Fuse) -> Result<Session, ExecError> {
         let rounding = arithmetic.rounding();
         let mut order: Vec<NodeId> =
-            graph.nodes().filter(|(_, n)| !n.op.is_const()).map(|(id, _)| id).collect();
+            graph.nodes().filter(|(_, n)| runs(&n.op)).map(|(id, _)| id).collect();
         let (mut attentions, replaced) = match fuse {
             Fuse::Yes => attentions(graph, &order),
             Fuse::No => Default::default(),
@@ -170,9 +182,14 @@ impl Session {
             }
             let table = table_lookup(graph, &node.op).map(|_| node.op.operands()[0]);
             for v in step.reads(graph).into_iter().filter(|&v| Some(v) != table) {
-                if let (Some(t), Slot::Empty) = (graph.constant(v), &self.constants[v.index()]) {
+                if let (Some(t), Slot::Empty) = (graph.weight(v), &self.constants[v.index()]) {
                     let dtype = t.dtype;
-                    let array = Array::from_tensor(t).ok_or(ExecError::DType { dtype })?;
+                    // A name of an extent is read by its own rule; a large compressed weight is
+                    // decoded whenever it is needed.
+                    if dtype == DType::String || is_large(&t) {
+                        continue;
+                    }
+                    let array = Array::from_tensor(&t).ok_or(ExecError::DType { dtype })?;
                     self.constants[v.index()] = Slot::of(stored(array, self.rounding));
                 }
             }
@@ -184,6 +201,9 @@ impl Session {
         let graph = &self.graph;
         let mut seen = vec![false; graph.n_values()];
         graph.outputs().iter().for_each(|v| seen[v.index()] = true);
+        // A state outlives the run.
+        let states = graph.inputs().iter().filter(|&&v| matches!(graph.ty(v), Type::State(_)));
+        states.for_each(|v| seen[v.index()] = true);
         // What inner nodes read stays until the function ends.
         for block in graph.all_nodes().into_iter().flat_map(|id| &graph.node(id).blocks) {
             let block = graph.block(*block);
@@ -253,28 +273,54 @@ impl Session {
         Ok(Profile { entries })
     }
 
+    /// Runs the function once on states that are kept: each is read and written under its name.
+    /// One that is not there begins as zeros.
+    pub fn run_stateful(
+        &self,
+        inputs: &BTreeMap<String, Array>,
+        states: &mut BTreeMap<String, Array>,
+    ) -> Result<BTreeMap<String, Array>, ExecError> {
+        let mut all = inputs.clone();
+        all.append(&mut states.clone());
+        let (outputs, kept) = rayon::scope(|_| self.run_keeping(&all, |_, _| {}))?;
+        *states = kept;
+        Ok(outputs)
+    }
+
     fn run_with<'s>(
         &'s self,
         inputs: &BTreeMap<String, Array>,
-        mut after: impl FnMut(&'s Step, &Run<'_>),
+        after: impl FnMut(&'s Step, &Run<'_>),
     ) -> Result<BTreeMap<String, Array>, ExecError> {
+        self.run_keeping(inputs, after).map(|(outputs, _)| outputs)
+    }
+
+    /// A run: its outputs, and what its states are after it.
+    fn run_keeping<'s>(
+        &'s self,
+        inputs: &BTreeMap<String, Array>,
+        mut after: impl FnMut(&'s Step, &Run<'_>),
+    ) -> Result<(Arrays, Arrays), ExecError> {
         let arrays = checked_inputs(&self.graph, inputs)?;
         let mut run = Run::new(self, std::mem::take(&mut *self.lock()));
         for (&v, array) in self.graph.inputs().iter().zip(arrays) {
-            run.set_slot(v, Slot::of(stored(array.clone(), self.rounding)));
+            run.set_slot(v, Slot::of(stored(array.into_owned(), self.rounding)));
         }
         for step in &self.steps {
             run.step(step).map_err(|e| named(e, &self.graph, step.node))?;
             after(step, &run);
             step.last_uses.iter().for_each(|&v| run.release(v));
         }
-        let outputs = self.graph.outputs().iter().map(|&v| {
+        let named = |&v: &Value| {
             let name = self.graph.value(v).name.clone();
             run.array(v).map(|a| (name, a.into_owned()))
-        });
-        let outputs = outputs.collect();
+        };
+        let is_state = |v: &&Value| matches!(self.graph.ty(**v), Type::State(_));
+        let outputs = self.graph.outputs().iter().map(named).collect::<Result<_, _>>();
+        let states: Result<_, ExecError> =
+            self.graph.inputs().iter().filter(is_state).map(named).collect();
         *self.lock() = run.into_pool();
-        outputs
+        Ok((outputs?, states?))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Pool> {

@@ -3,8 +3,10 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use russet_ir::ops::{LayerNorm, Matmul, Split};
-use russet_ir::{NodeId, Op, Value};
+use russet_ir::ops::{
+    Identity, LayerNorm, Matmul, ReadState, Split, TensorBufferToTensor, TensorToTensorBuffer,
+};
+use russet_ir::{NodeId, Op, Type, Value};
 
 use super::buffer::{Buffer, Matrices, Slot};
 use super::{Kind, Session, Step};
@@ -137,10 +139,10 @@ impl<'s> Run<'s> {
                 strided::copy(&b.data, b.start, b.axes.clone(), &mut data);
                 Ok(Cow::Owned(Array::f32(b.shape(), data)))
             }
-            Slot::Empty => match self.session.graph.constant(v) {
+            Slot::Empty => match self.session.graph.weight(v) {
                 Some(t) => {
                     let dtype = t.dtype;
-                    let array = Array::from_tensor(t).ok_or(ExecError::DType { dtype })?;
+                    let array = Array::from_tensor(&t).ok_or(ExecError::DType { dtype })?;
                     Ok(Cow::Owned(stored(array, self.rounding())))
                 }
                 None => Err(self.fail("a value was never computed")),
@@ -231,8 +233,11 @@ impl<'s> Run<'s> {
                 Ok(true)
             }
             Op::Split(op) => self.split(op, outputs),
-            Op::Identity(op) => {
-                let Some(x) = self.float(op.x) else { return Ok(false) };
+            Op::Identity(Identity { x: same })
+            | Op::ReadState(ReadState { input: same })
+            | Op::TensorBufferToTensor(TensorBufferToTensor { input: same })
+            | Op::TensorToTensorBuffer(TensorToTensorBuffer { input: same, .. }) => {
+                let Some(x) = self.float(*same) else { return Ok(false) };
                 self.put(out, x);
                 Ok(true)
             }
@@ -376,7 +381,7 @@ impl<'s> Run<'s> {
         let Some((table, indices)) = table_lookup(&self.session.graph, op) else {
             return Ok(false);
         };
-        let rows = gather_rows(table, self.array(indices)?.as_ref())?;
+        let rows = gather_rows(&table, self.array(indices)?.as_ref())?;
         self.set_slot(out, Slot::of(stored(rows, self.rounding())));
         Ok(true)
     }
@@ -384,6 +389,14 @@ impl<'s> Run<'s> {
     /// Any op, by way of arrays.
     fn plain(&mut self, id: NodeId) -> Result<(), ExecError> {
         let node = self.session.graph.node(id);
+        if let Op::WriteState(op) = &node.op {
+            let slot = match self.float(op.data) {
+                Some(buffer) => Slot::Float(buffer),
+                None => Slot::of(self.array(op.data)?.into_owned()),
+            };
+            self.set_slot(op.input, slot);
+            return Ok(());
+        }
         let made = if node.blocks.is_empty() {
             let get = |v: Value| self.array(v);
             let rounding = self.rounding();
@@ -407,6 +420,12 @@ impl<'s> Run<'s> {
             }
         }
         env.run(graph, &[id])?;
+        // What the blocks wrote to states.
+        for &v in graph.inputs().iter().filter(|&&v| matches!(graph.ty(v), Type::State(_))) {
+            if let Some(array) = env.take(v) {
+                self.set_slot(v, Slot::of(array));
+            }
+        }
         let outputs = &graph.node(id).outputs;
         let made = outputs.iter().map(|&v| env.get(v).cloned());
         made.collect::<Option<Vec<_>>>().ok_or_else(|| self.fail("a block made nothing"))

@@ -22,7 +22,7 @@ pub enum Fit {
 
 /// Tries every parameter as a value first, and as an attribute where the declaration says so.
 pub fn fit(name: &str, arguments: &[(String, Vec<Operand>)], opset: Opset) -> Fit {
-    if !Op::DECLARED.iter().any(|&(declared, since)| declared == name && since <= opset) {
+    if !Op::DECLARED.iter().any(|d| d.name == name && d.is_in(opset)) {
         return Fit::Undeclared;
     }
     let attribute = |operands: &[Operand]| match operands {

@@ -1,7 +1,7 @@
 //! Matrix products: convolution, linear layers, matmul.
 
 use crate::infer::{Outputs, TypeError, Types};
-use crate::{Dim, OpDef, Symbol, TensorType, Value, Work, broadcast_shapes, op, string_param};
+use crate::{Dim, OpDef, TensorType, Value, Work, broadcast_shapes, op, string_param};
 
 string_param! {
     /// How [`Conv`] pads its spatial axes.
@@ -59,22 +59,37 @@ impl Conv {
 
     /// The spatial axes, for a kernel and an input of these extents.
     pub fn axes(&self, kernel: &[u64], input: &[u64]) -> Result<Vec<ConvAxis>, TypeError> {
-        let per_axis = |name: &str, v: &Option<Vec<i32>>| match v {
-            None => Ok(vec![1; kernel.len()]),
-            Some(v) if v.len() == kernel.len() && v.iter().all(|&s| s > 0) => {
-                Ok(v.iter().map(|&s| s as u64).collect())
-            }
-            Some(v) => Err(TypeError::param(format!("{name} {v:?} for {} axes", kernel.len()))),
-        };
-        let strides: Vec<u64> = per_axis("strides", &self.strides)?;
-        let dilations: Vec<u64> = per_axis("dilations", &self.dilations)?;
-        let custom = match &self.pad {
-            Some(p) if p.len() == 2 * kernel.len() && p.iter().all(|&p| p >= 0) => Some(p),
+        let (strides, dilations) = (self.strides.as_deref(), self.dilations.as_deref());
+        Window { kernel, strides, dilations, pad_type: self.pad_type, pad: self.pad.as_deref() }
+            .axes(input)
+    }
+}
+
+/// How a kernel slides over spatial axes: what convolutions and pools share.
+pub(super) struct Window<'a> {
+    pub kernel: &'a [u64],
+    pub strides: Option<&'a [i32]>,
+    pub dilations: Option<&'a [i32]>,
+    pub pad_type: PadType,
+    pub pad: Option<&'a [i32]>,
+}
+
+impl Window<'_> {
+    /// Each axis, for an input of these extents.
+    pub fn axes(&self, input: &[u64]) -> Result<Vec<ConvAxis>, TypeError> {
+        let rank = self.kernel.len();
+        let strides = per_axis("strides", self.strides, rank)?;
+        let dilations = per_axis("dilations", self.dilations, rank)?;
+        let custom = match self.pad {
             _ if self.pad_type != PadType::Custom => None,
-            p => return Err(TypeError::param(format!("pad {p:?} for {} axes", kernel.len()))),
+            Some(p) if p.len() == 2 * rank && p.iter().all(|&p| p >= 0) => Some(p),
+            p => return Err(TypeError::param(format!("pad {p:?} for {rank} axes"))),
         };
+        if self.kernel.contains(&0) {
+            return Err(TypeError::param(format!("a kernel of extents {:?}", self.kernel)));
+        }
         let axis = |i: usize| {
-            let (k, s, d) = (kernel[i], strides[i], dilations[i]);
+            let (k, s, d) = (self.kernel[i], strides[i], dilations[i]);
             let pad = match (self.pad_type, custom) {
                 (PadType::Custom, Some(p)) => (p[2 * i] as u64, p[2 * i + 1] as u64),
                 (PadType::Same | PadType::SameLower, _) => {
@@ -90,7 +105,18 @@ impl Conv {
             };
             ConvAxis { kernel: k, stride: s, dilation: d, pad }
         };
-        Ok((0..kernel.len()).map(axis).collect())
+        Ok((0..rank).map(axis).collect())
+    }
+}
+
+/// A positive number for each of `rank` axes; ones when absent.
+fn per_axis(name: &str, given: Option<&[i32]>, rank: usize) -> Result<Vec<u64>, TypeError> {
+    match given {
+        None => Ok(vec![1; rank]),
+        Some(v) if v.len() == rank && v.iter().all(|&s| s > 0) => {
+            Ok(v.iter().map(|&s| s as u64).collect())
+        }
+        Some(v) => Err(TypeError::param(format!("{name} {v:?} for {rank} axes"))),
     }
 }
 
@@ -134,9 +160,6 @@ impl OpDef for Conv {
             require_vector(types, bias, c_out)?;
         }
         let kernel = &w_shape[2..];
-        if kernel.contains(&0) {
-            return Err(TypeError::param(format!("a kernel of extents {kernel:?}")));
-        }
         let mut shape = vec![x.shape[0].clone(), Dim::Fixed(c_out)];
         let known: Vec<u64> = x.shape[2..].iter().map(|d| d.fixed().unwrap_or(0)).collect();
         for (i, a) in self.axes(kernel, &known)?.into_iter().enumerate() {
@@ -148,11 +171,7 @@ impl OpDef for Conv {
                     found: Dim::Fixed(*n),
                     expected: Dim::Fixed(a.kernel),
                 })?),
-                // Named after what makes it, so that equal extents stay equal.
-                Dim::Symbol(s) => Dim::Symbol(Symbol::new(&format!(
-                    "{s}.conv{}s{}d{}p{}_{}",
-                    a.kernel, a.stride, a.dilation, a.pad.0, a.pad.1
-                ))),
+                Dim::Symbol(s) => a.unknown(s, "conv"),
             });
         }
         Ok(TensorType { dtype: x.dtype, shape }.into())
@@ -166,7 +185,7 @@ impl OpDef for Conv {
     }
 }
 
-fn require_vector(types: &Types<'_>, v: Value, n: u64) -> Result<(), TypeError> {
+pub(super) fn require_vector(types: &Types<'_>, v: Value, n: u64) -> Result<(), TypeError> {
     let t = types.float(v)?;
     if t.rank() != 1 {
         return Err(TypeError::Rank { at: v, found: t.rank(), expected: "1" });

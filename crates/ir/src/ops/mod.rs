@@ -4,16 +4,30 @@
 //! To add an op: declare it in one of these files with its [`OpDef`](crate::OpDef), list it in
 //! `op_enum!` below, give it a kernel in `russet-exec`, and a case in `cases/ops`.
 
+mod attention;
+mod constexpr;
+mod control;
 mod conv;
 mod elementwise;
 mod movement;
+mod norm;
+mod pool;
+mod recurrent;
 mod reduce;
+mod resize;
 mod structure;
 
+pub use attention::*;
+pub use constexpr::*;
+pub use control::*;
 pub use conv::*;
 pub use elementwise::*;
 pub use movement::*;
+pub use norm::*;
+pub use pool::*;
+pub use recurrent::*;
 pub use reduce::*;
+pub use resize::*;
 pub use structure::*;
 
 crate::op_enum! {
@@ -26,6 +40,20 @@ crate::op_enum! {
     Cast, Select,
     // matrix products
     Conv, Linear, Matmul,
+    ConvTranspose, ScaledDotProductAttention, Quantize, Dequantize,
+    // windows, norms, recurrent layers
+    AvgPool, MaxPool, L2Pool, BatchNorm, InstanceNorm, L2Norm, LocalResponseNorm,
+    Lstm, Gru, Rnn,
+    // images
+    UpsampleNearestNeighbor, UpsampleBilinear, ResizeNearestNeighbor, ResizeBilinear, Resize,
+    CropResizeRoi, CropResize, Resample, Affine,
+    // compressed weights
+    ConstexprAffineDequantize, ConstexprPackedLutToDense, ConstexprPackedSparseToDense,
+    ConstexprCast, ConstexprBlockwiseShiftScale, ConstexprLutToDense, ConstexprSparseToDense,
+    ConstexprLutToSparse, ConstexprSparseBlockwiseShiftScale,
+    // loops, lists, states, labels, buffers
+    WhileLoop, MakeList, ListLength, ListWrite, ListRead, ListGather, ListScatter,
+    ReadState, WriteState, Classify, TensorBufferToTensor, TensorToTensorBuffer,
     // norms and reductions
     LayerNorm, ReduceL2Norm, ReduceMax, ReduceMean, ReduceMin, ReduceSum, Softmax,
     // data movement
@@ -37,7 +65,7 @@ impl Op {
     /// Every value the op reads, in declaration order; one read twice is there twice.
     pub fn operands(&self) -> Vec<crate::Value> {
         let mut all = Vec::new();
-        for (_, arg) in self.args(crate::Opset::Ios26) {
+        for (_, arg) in self.all_args() {
             match arg {
                 crate::Arg::Value(v) => all.push(v),
                 crate::Arg::Values(vs) => all.extend(vs),
@@ -45,6 +73,11 @@ impl Op {
             }
         }
         all
+    }
+
+    /// Is it a compressed weight: computed from constants when the model is loaded?
+    pub fn is_constexpr(&self) -> bool {
+        self.name().starts_with("constexpr_")
     }
 
     /// Is it a constant?
@@ -59,9 +92,13 @@ mod tests {
 
     #[test]
     fn declared_names_are_distinct() {
-        let mut names: Vec<_> = Op::DECLARED.iter().map(|(n, _)| n).collect();
-        names.sort();
-        names.dedup();
-        assert_eq!(names.len(), Op::DECLARED.len());
+        for &opset in crate::Opset::ALL {
+            let mut names: Vec<_> =
+                Op::DECLARED.iter().filter(|d| d.is_in(opset)).map(|d| d.name).collect();
+            names.sort();
+            let n = names.len();
+            names.dedup();
+            assert_eq!(names.len(), n, "two versions of an op in {opset}");
+        }
     }
 }

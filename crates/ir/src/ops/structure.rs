@@ -40,11 +40,16 @@ impl OpDef for Cond {
         let (Some(yes), Some(no)) = (types.block(0), types.block(1)) else {
             return Err(TypeError::param("`cond` has two blocks"));
         };
-        if yes.len() != no.len() || !yes.iter().zip(no).all(|(a, b)| a.agrees(b)) {
+        if !same_types(yes, no) {
             return Err(TypeError::param("the two blocks of `cond` return different types"));
         }
         Ok(Outputs(yes.iter().map(|t| (t.clone(), None)).collect()))
     }
+}
+
+/// Do two lists of types agree, one by one?
+pub(super) fn same_types(a: &[Type], b: &[Type]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.agrees(b))
 }
 
 /// An op this version does not know: its name, its operands and the types it was stated to have.

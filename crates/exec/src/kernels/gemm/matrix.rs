@@ -65,7 +65,7 @@ impl<'a> View<'a> {
     }
 
     /// `n` columns from column `first`.
-    pub(super) fn columns(self, first: usize, n: usize) -> View<'a> {
+    pub(crate) fn columns(self, first: usize, n: usize) -> View<'a> {
         let start = (first * self.col_stride).min(self.data.len());
         View { data: &self.data[start..], cols: n, ..self }
     }
