@@ -40,18 +40,23 @@ pub fn encode_type(ty: &Type) -> proto::ValueType {
         Type::Tensor(t) => ValueKind::Tensor(encode_tensor_type(t)),
         Type::State(t) => {
             let wrapped = encode_type(&Type::Tensor(t.clone()));
-            ValueKind::State(Box::new(proto::StateType { wrapped_type: Some(Box::new(wrapped)) }))
+            ValueKind::State(Box::new(proto::StateType {
+                wrapped_type: Some(Box::new(wrapped)),
+                ..Default::default()
+            }))
         }
         Type::List(t, n) => ValueKind::List(Box::new(proto::ListType {
             r#type: Some(Box::new(encode_type(t))),
             length: Some(encode_dim(*n)),
+            ..Default::default()
         })),
         Type::Dict(k, v) => ValueKind::Dictionary(Box::new(proto::DictionaryType {
             key_type: Some(Box::new(encode_type(k))),
             value_type: Some(Box::new(encode_type(v))),
+            ..Default::default()
         })),
     };
-    proto::ValueType { kind: Some(kind) }
+    proto::ValueType { kind: Some(kind), ..Default::default() }
 }
 
 fn encode_tensor_type(t: &TensorType) -> proto::TensorType {
@@ -61,15 +66,21 @@ fn encode_tensor_type(t: &TensorType) -> proto::TensorType {
         rank: t.rank() as i64,
         dimensions: t.shape.iter().map(|d| encode_dim(d.fixed())).collect(),
         attributes: Default::default(),
+        ..Default::default()
     }
 }
 
 fn encode_dim(n: Option<u64>) -> proto::Dimension {
     let kind = match n {
-        Some(size) => DimensionKind::Constant(proto::ConstantDimension { size }),
-        None => DimensionKind::Unknown(proto::UnknownDimension { variadic: false }),
+        Some(size) => {
+            DimensionKind::Constant(proto::ConstantDimension { size, ..Default::default() })
+        }
+        None => DimensionKind::Unknown(proto::UnknownDimension {
+            variadic: false,
+            ..Default::default()
+        }),
     };
-    proto::Dimension { kind: Some(kind) }
+    proto::Dimension { kind: Some(kind), ..Default::default() }
 }
 
 /// The type a message states; unknown dimensions become symbols named `{name}.{axis}`.
@@ -89,7 +100,7 @@ fn decode_type_at(ty: Option<&proto::ValueType>, name: &str, depth: usize) -> Re
     Ok(match kind {
         ValueKind::Tensor(t) => Type::Tensor(decode_tensor_type(t, name)?),
         ValueKind::List(l) => {
-            let length = l.length.as_ref().and_then(|d| d.kind);
+            let length = l.length.as_ref().and_then(|d| d.kind.as_ref());
             let length = match length {
                 Some(DimensionKind::Constant(c)) => Some(c.size),
                 _ => None,
@@ -114,7 +125,7 @@ fn decode_tensor_type(t: &proto::TensorType, name: &str) -> Result<TensorType, S
     if t.rank != t.dimensions.len() as i64 {
         return Err(format!("its rank is {}, it has {} dimensions", t.rank, t.dimensions.len()));
     }
-    let dim = |(i, d): (usize, &proto::Dimension)| match d.kind {
+    let dim = |(i, d): (usize, &proto::Dimension)| match &d.kind {
         Some(DimensionKind::Constant(c)) => Ok(Dim::Fixed(c.size)),
         Some(DimensionKind::Unknown(u)) if !u.variadic => {
             Ok(Dim::Symbol(Symbol::new(&format!("{name}.{i}"))))
@@ -129,7 +140,7 @@ fn decode_tensor_type(t: &proto::TensorType, name: &str) -> Result<TensorType, S
 /// A constant written into the model file itself.
 pub fn encode_immediate(tensor: &Tensor) -> proto::Value {
     let elements = encode_elements(tensor);
-    let tensor_value = proto::TensorValue { elements: Some(elements) };
+    let tensor_value = proto::TensorValue { elements: Some(elements), ..Default::default() };
     immediate(encode_type(&tensor.ty().into()), Immediate::Tensor(tensor_value))
 }
 
@@ -140,54 +151,66 @@ pub fn encode_list(tensor: &Tensor) -> proto::Value {
     let row = |i| encode_immediate(&tensor.rows(i, 1).reshaped(vec![]));
     let values = (0..n).map(row).collect();
     let ty = encode_type(&Type::List(Box::new(scalar.into()), Some(n)));
-    immediate(ty, Immediate::List(proto::ListValue { values }))
+    immediate(ty, Immediate::List(proto::ListValue { values, ..Default::default() }))
 }
 
 /// A constant in the weight file.
 pub fn encode_blob(tensor: &Tensor, file_name: &str, offset: u64) -> proto::Value {
-    let reference = proto::BlobFileValue { file_name: file_name.to_owned(), offset };
+    let reference =
+        proto::BlobFileValue { file_name: file_name.to_owned(), offset, ..Default::default() };
     proto::Value {
         doc_string: String::new(),
         r#type: Some(encode_type(&tensor.ty().into())),
         contents: Some(proto::Contents::BlobFile(reference)),
+        ..Default::default()
     }
 }
 
 fn immediate(ty: proto::ValueType, kind: Immediate) -> proto::Value {
-    let value = proto::ImmediateValue { kind: Some(kind) };
+    let value = proto::ImmediateValue { kind: Some(kind), ..Default::default() };
     let contents = Some(proto::Contents::Immediate(value));
-    proto::Value { doc_string: String::new(), r#type: Some(ty), contents }
+    proto::Value { doc_string: String::new(), r#type: Some(ty), contents, ..Default::default() }
 }
 
 /// Which field holds which type is Core ML's choice: see `coremltools`' `helper.py`.
 fn encode_elements(tensor: &Tensor) -> Elements {
     if let Some(strings) = tensor.as_strings() {
-        return Elements::Strings(proto::Strings { values: strings.to_vec() });
+        return Elements::Strings(proto::Strings {
+            values: strings.to_vec(),
+            ..Default::default()
+        });
     }
     let bytes = tensor.to_bytes();
     match tensor.dtype {
-        DType::F32 => Elements::Floats(proto::Floats { values: words(&bytes, f32::from_le_bytes) }),
-        DType::F64 => {
-            Elements::Doubles(proto::Doubles { values: words(&bytes, f64::from_le_bytes) })
-        }
+        DType::F32 => Elements::Floats(proto::Floats {
+            values: words(&bytes, f32::from_le_bytes),
+            ..Default::default()
+        }),
+        DType::F64 => Elements::Doubles(proto::Doubles {
+            values: words(&bytes, f64::from_le_bytes),
+            ..Default::default()
+        }),
         DType::Bool => {
             let values = bytes.iter().map(|&b| b != 0).collect();
-            Elements::Bools(proto::Bools { values })
+            Elements::Bools(proto::Bools { values, ..Default::default() })
         }
-        DType::I32 => Elements::Ints(proto::Ints { values: words(&bytes, i32::from_le_bytes) }),
+        DType::I32 => Elements::Ints(proto::Ints {
+            values: words(&bytes, i32::from_le_bytes),
+            ..Default::default()
+        }),
         DType::I16 => {
             let values = words(&bytes, |b| i16::from_le_bytes(b).into());
-            Elements::Ints(proto::Ints { values })
+            Elements::Ints(proto::Ints { values, ..Default::default() })
         }
         DType::U16 => {
             let values = words(&bytes, |b| u16::from_le_bytes(b).into());
-            Elements::Ints(proto::Ints { values })
+            Elements::Ints(proto::Ints { values, ..Default::default() })
         }
         DType::I64 | DType::U64 => {
             let values = words(&bytes, i64::from_le_bytes);
-            Elements::LongInts(proto::LongInts { values })
+            Elements::LongInts(proto::LongInts { values, ..Default::default() })
         }
-        _ => Elements::Bytes(proto::PackedBytes { values: bytes }),
+        _ => Elements::Bytes(proto::PackedBytes { values: bytes, ..Default::default() }),
     }
 }
 
