@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use prost::Message;
+use russet_formats::mil_text;
 use russet_formats::mlpackage::proto;
 
 /// Files below the corpus for which `wanted` holds, in order.
@@ -56,4 +57,25 @@ fn messages_are_written_as_they_were_read() {
         }
     }
     println!("{same} of {} models have the same bytes", files.len());
+}
+
+#[test]
+fn apples_text_is_printed_as_it_was_read() {
+    let files = corpus(|p| has_extension(p, "mil"));
+    for file in &files {
+        let text = fs::read_to_string(file).unwrap();
+        let parsed = mil_text::parse(&text, file).unwrap_or_else(|e| panic!("{}: {e}", e.place()));
+        let printed = mil_text::print(&parsed.program, parsed.syntax).unwrap();
+        let text = text.strip_suffix('\n').unwrap_or(&text);
+        if let Some(i) = text.bytes().zip(printed.bytes()).position(|(a, b)| a != b) {
+            let (from, to) = (i.saturating_sub(80), i + 80);
+            let cut = |s: &str| s.get(from..to.min(s.len())).unwrap_or_default().to_owned();
+            panic!("{}:\nApple {}\nours  {}", file.display(), cut(text), cut(&printed));
+        }
+        assert_eq!(text.len(), printed.len(), "{}", file.display());
+        // The message of the text says the same.
+        let bytes = parsed.program.encode_to_vec();
+        assert_eq!(proto::Program::decode(bytes.as_slice()).unwrap(), parsed.program);
+    }
+    println!("{} texts are printed as they were read", files.len());
 }

@@ -32,6 +32,17 @@ const DATA_TYPES: &[(i32, DType)] = &[
     (41, DType::F8E5M2),
 ];
 
+/// MIL's number of an element type.
+pub fn number_of(dtype: DType) -> i32 {
+    DATA_TYPES.iter().find(|d| d.1 == dtype).expect("every dtype has a number").0
+}
+
+/// The element type of a tensor type; `Err` says in words what is wrong.
+pub fn dtype_of(t: &proto::TensorType) -> Result<DType, String> {
+    let known = DATA_TYPES.iter().find(|d| d.0 == t.data_type);
+    known.map(|d| d.1).ok_or_else(|| format!("there is no element type {}", t.data_type))
+}
+
 /// Nesting of types beyond which they are refused.
 const DEPTH_MAX: usize = 8;
 
@@ -60,9 +71,8 @@ pub fn encode_type(ty: &Type) -> proto::ValueType {
 }
 
 fn encode_tensor_type(t: &TensorType) -> proto::TensorType {
-    let code = DATA_TYPES.iter().find(|d| d.1 == t.dtype).expect("every dtype has a number");
     proto::TensorType {
-        data_type: code.0,
+        data_type: number_of(t.dtype),
         rank: t.rank() as i64,
         dimensions: t.shape.iter().map(|d| encode_dim(d.fixed())).collect(),
         attributes: Default::default(),
@@ -119,9 +129,7 @@ fn decode_type_at(ty: Option<&proto::ValueType>, name: &str, depth: usize) -> Re
 }
 
 fn decode_tensor_type(t: &proto::TensorType, name: &str) -> Result<TensorType, String> {
-    let Some(&(_, dtype)) = DATA_TYPES.iter().find(|d| d.0 == t.data_type) else {
-        return Err(format!("there is no element type {}", t.data_type));
-    };
+    let dtype = dtype_of(t)?;
     if t.rank != t.dimensions.len() as i64 {
         return Err(format!("its rank is {}, it has {} dimensions", t.rank, t.dimensions.len()));
     }
@@ -154,6 +162,24 @@ pub fn encode_list(tensor: &Tensor) -> proto::Value {
     immediate(ty, Immediate::List(proto::ListValue { values, ..Default::default() }))
 }
 
+/// A one-dimensional constant of 64-bit integers.
+pub fn long_ints(values: &[i64]) -> proto::Value {
+    let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    let tensor = Tensor::new(DType::I64, vec![values.len() as u64], bytes.into());
+    encode_immediate(&tensor.expect("eight bytes for each"))
+}
+
+/// The numbers [`long_ints`] made a constant of.
+pub fn as_long_ints(value: &proto::Value) -> Result<&[i64], String> {
+    if let Some(proto::Contents::Immediate(i)) = &value.contents
+        && let Some(Immediate::Tensor(t)) = &i.kind
+        && let Some(Elements::LongInts(v)) = &t.elements
+    {
+        return Ok(&v.values);
+    }
+    Err("it is no list of 64-bit integers".into())
+}
+
 /// A constant in the weight file.
 pub fn encode_blob(tensor: &Tensor, file_name: &str, offset: u64) -> proto::Value {
     let reference =
@@ -173,7 +199,7 @@ fn immediate(ty: proto::ValueType, kind: Immediate) -> proto::Value {
 }
 
 /// Which field holds which type is Core ML's choice: see `coremltools`' `helper.py`.
-fn encode_elements(tensor: &Tensor) -> Elements {
+pub fn encode_elements(tensor: &Tensor) -> Elements {
     if let Some(strings) = tensor.as_strings() {
         return Elements::Strings(proto::Strings {
             values: strings.to_vec(),
@@ -262,14 +288,51 @@ fn decode_tensor(ty: &TensorType, elements: Option<&Elements>) -> Result<Tensor,
     let Some(shape) = ty.fixed_shape() else {
         return Err(format!("a constant of type {ty} has no fixed shape"));
     };
+    match decode_elements(ty.dtype, elements)? {
+        Decoded::Strings(strings) => Tensor::strings(shape, strings),
+        Decoded::Bytes(bytes) => Tensor::new(ty.dtype, shape, bytes),
+    }
+    .map_err(|e| e.to_string())
+}
+
+/// The elements as a tensor of one dimension: `n` of them if that is known, else all there are.
+pub fn decode_flat(
+    dtype: DType,
+    elements: Option<&Elements>,
+    n: Option<u64>,
+) -> Result<Tensor, String> {
+    match decode_elements(dtype, elements)? {
+        Decoded::Strings(strings) => Tensor::strings(vec![strings.len() as u64], strings),
+        Decoded::Bytes(bytes) => {
+            let n = n.unwrap_or(8 * bytes.len() as u64 / dtype.bits().max(1));
+            Tensor::new(dtype, vec![n], bytes)
+        }
+    }
+    .map_err(|e| e.to_string())
+}
+
+/// A constant without dimensions; `Err` says in words what is wrong.
+pub fn scalar(value: &proto::Value) -> Result<Tensor, String> {
+    match &value.contents {
+        Some(proto::Contents::Immediate(i)) => {
+            decode_immediate(&decode_type(value.r#type.as_ref(), "it")?, i)
+        }
+        _ => Err("it is not in the model file".into()),
+    }
+}
+
+enum Decoded {
+    Strings(Vec<String>),
+    Bytes(Bytes),
+}
+
+fn decode_elements(dtype: DType, elements: Option<&Elements>) -> Result<Decoded, String> {
     let Some(elements) = elements else { return Err("its value is empty".into()) };
     fn all<T: Copy, const N: usize>(values: &[T], to: impl Fn(T) -> [u8; N]) -> Bytes {
         values.iter().flat_map(|&v| to(v)).collect::<Vec<u8>>().into()
     }
-    let bytes = match (ty.dtype, elements) {
-        (DType::String, Elements::Strings(s)) => {
-            return Tensor::strings(shape, s.values.clone()).map_err(|e| e.to_string());
-        }
+    Ok(Decoded::Bytes(match (dtype, elements) {
+        (DType::String, Elements::Strings(s)) => return Ok(Decoded::Strings(s.values.clone())),
         (DType::F32, Elements::Floats(v)) => all(&v.values, f32::to_le_bytes),
         (DType::F64, Elements::Doubles(v)) => all(&v.values, f64::to_le_bytes),
         (DType::Bool, Elements::Bools(v)) => all(&v.values, |b| [u8::from(b)]),
@@ -279,10 +342,10 @@ fn decode_tensor(ty: &TensorType, elements: Option<&Elements>) -> Result<Tensor,
         }
         (DType::I8 | DType::U8, Elements::Ints(v)) => all(&v.values, |i| [i as u8]),
         (DType::I64 | DType::U64, Elements::LongInts(v)) => all(&v.values, i64::to_le_bytes),
+        (DType::String, _) => return Err("its value is stored as no string is".into()),
         (_, Elements::Bytes(v)) => v.values.clone(),
         (dtype, _) => return Err(format!("its value is stored as no {dtype} is")),
-    };
-    Tensor::new(ty.dtype, shape, bytes).map_err(|e| e.to_string())
+    }))
 }
 
 #[cfg(test)]
