@@ -1,6 +1,7 @@
 //! Models on disk, as programs of the ir and back.
 //!
 //! - [`huggingface`]: a folder with `config.json` and safetensors becomes a program in f32;
+//! - [`mil_text`]: Apple's text of a program, there and back;
 //! - [`mlpackage`]: Core ML packages, read and written;
 //! - [`arrays`]: inputs and outputs as `.npy`, `.npz` and `.safetensors`;
 //! - [`safetensors`]: weights as views of mapped files.
@@ -13,6 +14,7 @@ pub mod arrays;
 mod error;
 pub mod huggingface;
 pub mod mapped;
+pub mod mil_text;
 pub mod mlpackage;
 pub mod safetensors;
 pub mod temporary;

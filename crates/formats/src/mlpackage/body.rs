@@ -65,7 +65,7 @@ impl Decoder<'_> {
                 continue;
             }
             let mut arguments = Vec::new();
-            for (param, argument) in &op.inputs {
+            for (param, argument) in op.inputs.sorted() {
                 let mut operands = Vec::new();
                 for binding in &argument.arguments {
                     let constant = match &binding.bound {
@@ -78,7 +78,7 @@ impl Decoder<'_> {
                 arguments.push((param.clone(), operands));
             }
             let fit = fit(&op.r#type, &arguments, self.opset);
-            for (param, argument) in &op.inputs {
+            for (param, argument) in op.inputs.sorted() {
                 let names = argument.arguments.iter().filter_map(|b| match &b.bound {
                     Some(proto::Bound::Name(n)) => Some(n.clone()),
                     _ => None,
@@ -161,7 +161,7 @@ impl Decoder<'_> {
             return Ok(());
         }
         let mut arguments = Vec::new();
-        for (param, argument) in &op.inputs {
+        for (param, argument) in op.inputs.sorted() {
             let mut operands = Vec::new();
             for binding in &argument.arguments {
                 operands.push(match &binding.bound {
@@ -189,7 +189,10 @@ impl Decoder<'_> {
             arguments.push((param.clone(), operands));
         }
         // The constants of a compressed weight are attributes before iOS 18.
-        for (param, v) in op.attributes.iter().filter(|(param, _)| *param != "name") {
+        for (param, v) in op.attributes.sorted() {
+            if param == "name" || param.starts_with('@') {
+                continue;
+            }
             let operand = Operand { value: None, constant: Some(self.tensor(v, at)?) };
             arguments.push((param.clone(), vec![operand]));
         }

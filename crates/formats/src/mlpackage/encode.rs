@@ -44,7 +44,8 @@ impl Encoder<'_> {
             described.push(self.describe(graph, given)?);
             functions.insert(graph.name.clone(), self.function(graph)?);
         }
-        let ml_program = proto::Program { version: 1, functions, ..Default::default() };
+        let ml_program =
+            proto::Program { version: 1, functions: functions.into(), ..Default::default() };
         let metadata = Some(self.metadata());
         let description = match described.as_slice() {
             [one] if one.name == "main" => proto::ModelDescription {
@@ -68,6 +69,7 @@ impl Encoder<'_> {
             description: Some(description),
             is_updatable: false,
             ml_program: Some(ml_program),
+            ..Default::default()
         })
     }
 
@@ -185,8 +187,8 @@ impl Encoder<'_> {
         Ok(proto::Function {
             inputs,
             opset: opset.into(),
-            block_specializations: BTreeMap::from([(opset.to_owned(), block)]),
-            attributes: BTreeMap::new(),
+            block_specializations: proto::Map::from_iter([(opset.to_owned(), block)]),
+            ..Default::default()
         })
     }
 
@@ -205,7 +207,7 @@ impl Encoder<'_> {
             inputs: block.inputs.iter().map(|&v| named(graph, v)).collect(),
             outputs: block.outputs.iter().map(|&v| graph.value(v).name.clone()).collect(),
             operations,
-            attributes: BTreeMap::new(),
+            ..Default::default()
         })
     }
 
@@ -280,7 +282,11 @@ impl Encoder<'_> {
         let ty = Some(value::encode_type(&tensor.ty().into()));
         Ok(proto::Operation {
             r#type: "const".into(),
-            outputs: vec![proto::NamedValueType { name: name.to_owned(), r#type: ty }],
+            outputs: vec![proto::NamedValueType {
+                name: name.to_owned(),
+                r#type: ty,
+                ..Default::default()
+            }],
             attributes,
             ..Default::default()
         })
@@ -342,23 +348,23 @@ fn tensor(attr: Attr, float: DType) -> Tensor {
 fn named(graph: &Graph, v: Value) -> proto::NamedValueType {
     let data = graph.value(v);
     let ty = Some(value::encode_type(&data.ty));
-    proto::NamedValueType { name: data.name.clone(), r#type: ty }
+    proto::NamedValueType { name: data.name.clone(), r#type: ty, ..Default::default() }
 }
 
-fn name_attribute(name: &str) -> BTreeMap<String, proto::Value> {
-    BTreeMap::from([("name".to_owned(), value::encode_immediate(&Tensor::string(name)))])
+fn name_attribute(name: &str) -> proto::Map<proto::Value> {
+    proto::Map::from_iter([("name".to_owned(), value::encode_immediate(&Tensor::string(name)))])
 }
 
 fn by_name(name: String) -> proto::Binding {
-    proto::Binding { bound: Some(proto::Bound::Name(name)) }
+    proto::Binding { bound: Some(proto::Bound::Name(name)), ..Default::default() }
 }
 
 fn by_value(value: proto::Value) -> proto::Binding {
-    proto::Binding { bound: Some(proto::Bound::Value(value)) }
+    proto::Binding { bound: Some(proto::Bound::Value(value)), ..Default::default() }
 }
 
 fn argument(bindings: impl IntoIterator<Item = proto::Binding>) -> proto::Argument {
-    proto::Argument { arguments: bindings.into_iter().collect() }
+    proto::Argument { arguments: bindings.into_iter().collect(), ..Default::default() }
 }
 
 fn encode_function(f: &FunctionDescription) -> proto::FunctionDescription {
@@ -369,5 +375,6 @@ fn encode_function(f: &FunctionDescription) -> proto::FunctionDescription {
         predicted_feature_name: f.predicted_feature.clone(),
         predicted_probabilities_name: f.predicted_probabilities.clone(),
         state: f.states.iter().map(Feature::encode).collect(),
+        ..Default::default()
     }
 }

@@ -185,18 +185,20 @@ impl Feature {
     pub(super) fn encode(&self) -> proto::FeatureDescription {
         let kind = match &self.kind {
             Kind::Array(a) => FeatureKind::MultiArray(encode_array(a)),
-            Kind::State(a) => {
-                FeatureKind::State(proto::StateFeatureType { array_type: Some(encode_array(a)) })
-            }
+            Kind::State(a) => FeatureKind::State(proto::StateFeatureType {
+                array_type: Some(encode_array(a)),
+                ..Default::default()
+            }),
             Kind::Image(i) => FeatureKind::Image(encode_image(i)),
-            Kind::Int64 => FeatureKind::Int64(proto::Empty {}),
-            Kind::Double => FeatureKind::Double(proto::Empty {}),
-            Kind::String => FeatureKind::String(proto::Empty {}),
+            Kind::Int64 => FeatureKind::Int64(proto::Empty { ..Default::default() }),
+            Kind::Double => FeatureKind::Double(proto::Empty { ..Default::default() }),
+            Kind::String => FeatureKind::String(proto::Empty { ..Default::default() }),
             Kind::Dictionary { string_keys } => {
-                let key = |yes: bool| yes.then_some(proto::Empty {});
+                let key = |yes: bool| yes.then_some(proto::Empty { ..Default::default() });
                 FeatureKind::Dictionary(proto::DictionaryFeatureType {
                     int64_key: key(!string_keys),
                     string_key: key(*string_keys),
+                    ..Default::default()
                 })
             }
             Kind::Sequence => FeatureKind::Sequence(proto::SequenceFeatureType::default()),
@@ -204,7 +206,12 @@ impl Feature {
         proto::FeatureDescription {
             name: self.name.clone(),
             short_description: self.text.clone(),
-            r#type: Some(proto::FeatureType { kind: Some(kind), is_optional: self.optional }),
+            r#type: Some(proto::FeatureType {
+                kind: Some(kind),
+                is_optional: self.optional,
+                ..Default::default()
+            }),
+            ..Default::default()
         }
     }
 
@@ -237,12 +244,15 @@ fn encode_array(a: &Array) -> proto::ArrayFeatureType {
     let flexibility = match &a.flexible {
         Shapes::Fixed => None,
         Shapes::Enumerated(shapes) => {
-            let shapes = shapes.iter().map(|s| proto::ArrayShape { shape: signed(s) }).collect();
-            Some(Flexibility::Enumerated(proto::EnumeratedShapes { shapes }))
+            let shapes = shapes
+                .iter()
+                .map(|s| proto::ArrayShape { shape: signed(s), ..Default::default() })
+                .collect();
+            Some(Flexibility::Enumerated(proto::EnumeratedShapes { shapes, ..Default::default() }))
         }
         Shapes::Ranges(spans) => {
             let size_ranges = spans.iter().map(encode_span).collect();
-            Some(Flexibility::Range(proto::ShapeRange { size_ranges }))
+            Some(Flexibility::Range(proto::ShapeRange { size_ranges, ..Default::default() }))
         }
     };
     let code = ARRAY_TYPES.iter().find(|t| t.1 == a.dtype).map_or(0, |t| t.0);
@@ -251,7 +261,13 @@ fn encode_array(a: &Array) -> proto::ArrayFeatureType {
         d if d.is_float() => proto::DefaultValue::Float(x as f32),
         _ => proto::DefaultValue::Int(x as i32),
     });
-    proto::ArrayFeatureType { shape: signed(&a.shape), data_type: code, flexibility, default_value }
+    proto::ArrayFeatureType {
+        shape: signed(&a.shape),
+        data_type: code,
+        flexibility,
+        default_value,
+        ..Default::default()
+    }
 }
 
 fn decode_array(a: &proto::ArrayFeatureType) -> Result<Array, String> {
@@ -281,7 +297,7 @@ fn decode_array(a: &proto::ArrayFeatureType) -> Result<Array, String> {
 }
 
 fn encode_span(&(lower, upper): &Span) -> proto::SizeRange {
-    proto::SizeRange { lower, upper: upper.map_or(-1, |n| n as i64) }
+    proto::SizeRange { lower, upper: upper.map_or(-1, |n| n as i64), ..Default::default() }
 }
 
 fn decode_span(r: &proto::SizeRange) -> Result<Span, String> {
@@ -298,13 +314,17 @@ fn encode_image(i: &Image) -> proto::ImageFeatureType {
     match &i.sizes {
         ImageSizes::Fixed => {}
         ImageSizes::Enumerated(sizes) => {
-            let size = |&(width, height): &(u64, u64)| proto::ImageSize { width, height };
+            let size = |&(width, height): &(u64, u64)| proto::ImageSize {
+                width,
+                height,
+                ..Default::default()
+            };
             let sizes = sizes.iter().map(size).collect();
-            enumerated_sizes = Some(proto::EnumeratedImageSizes { sizes });
+            enumerated_sizes = Some(proto::EnumeratedImageSizes { sizes, ..Default::default() });
         }
         ImageSizes::Ranges { width, height } => {
             let (width, height) = (Some(encode_span(width)), Some(encode_span(height)));
-            image_size_range = Some(proto::ImageSizeRange { width, height });
+            image_size_range = Some(proto::ImageSizeRange { width, height, ..Default::default() });
         }
     }
     proto::ImageFeatureType {
@@ -313,6 +333,7 @@ fn encode_image(i: &Image) -> proto::ImageFeatureType {
         color_space: color,
         enumerated_sizes,
         image_size_range,
+        ..Default::default()
     }
 }
 
@@ -326,7 +347,7 @@ fn decode_image(i: &proto::ImageFeatureType) -> Result<Image, String> {
             ImageSizes::Enumerated(e.sizes.iter().map(|s| (s.width, s.height)).collect())
         }
         (None, Some(r)) => {
-            let span = |r: &Option<proto::SizeRange>| decode_span(&r.unwrap_or_default());
+            let span = |r: &Option<proto::SizeRange>| decode_span(&r.clone().unwrap_or_default());
             ImageSizes::Ranges { width: span(&r.width)?, height: span(&r.height)? }
         }
         (None, None) => ImageSizes::Fixed,

@@ -19,7 +19,7 @@ mod names;
 pub mod proto;
 mod read;
 mod symbols;
-mod value;
+pub(crate) mod value;
 mod weights;
 mod write;
 

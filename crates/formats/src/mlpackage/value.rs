@@ -32,6 +32,17 @@ const DATA_TYPES: &[(i32, DType)] = &[
     (41, DType::F8E5M2),
 ];
 
+/// MIL's number of an element type.
+pub fn number_of(dtype: DType) -> i32 {
+    DATA_TYPES.iter().find(|d| d.1 == dtype).expect("every dtype has a number").0
+}
+
+/// The element type of a tensor type; `Err` says in words what is wrong.
+pub fn dtype_of(t: &proto::TensorType) -> Result<DType, String> {
+    let known = DATA_TYPES.iter().find(|d| d.0 == t.data_type);
+    known.map(|d| d.1).ok_or_else(|| format!("there is no element type {}", t.data_type))
+}
+
 /// Nesting of types beyond which they are refused.
 const DEPTH_MAX: usize = 8;
 
@@ -40,36 +51,46 @@ pub fn encode_type(ty: &Type) -> proto::ValueType {
         Type::Tensor(t) => ValueKind::Tensor(encode_tensor_type(t)),
         Type::State(t) => {
             let wrapped = encode_type(&Type::Tensor(t.clone()));
-            ValueKind::State(Box::new(proto::StateType { wrapped_type: Some(Box::new(wrapped)) }))
+            ValueKind::State(Box::new(proto::StateType {
+                wrapped_type: Some(Box::new(wrapped)),
+                ..Default::default()
+            }))
         }
         Type::List(t, n) => ValueKind::List(Box::new(proto::ListType {
             r#type: Some(Box::new(encode_type(t))),
             length: Some(encode_dim(*n)),
+            ..Default::default()
         })),
         Type::Dict(k, v) => ValueKind::Dictionary(Box::new(proto::DictionaryType {
             key_type: Some(Box::new(encode_type(k))),
             value_type: Some(Box::new(encode_type(v))),
+            ..Default::default()
         })),
     };
-    proto::ValueType { kind: Some(kind) }
+    proto::ValueType { kind: Some(kind), ..Default::default() }
 }
 
 fn encode_tensor_type(t: &TensorType) -> proto::TensorType {
-    let code = DATA_TYPES.iter().find(|d| d.1 == t.dtype).expect("every dtype has a number");
     proto::TensorType {
-        data_type: code.0,
+        data_type: number_of(t.dtype),
         rank: t.rank() as i64,
         dimensions: t.shape.iter().map(|d| encode_dim(d.fixed())).collect(),
         attributes: Default::default(),
+        ..Default::default()
     }
 }
 
 fn encode_dim(n: Option<u64>) -> proto::Dimension {
     let kind = match n {
-        Some(size) => DimensionKind::Constant(proto::ConstantDimension { size }),
-        None => DimensionKind::Unknown(proto::UnknownDimension { variadic: false }),
+        Some(size) => {
+            DimensionKind::Constant(proto::ConstantDimension { size, ..Default::default() })
+        }
+        None => DimensionKind::Unknown(proto::UnknownDimension {
+            variadic: false,
+            ..Default::default()
+        }),
     };
-    proto::Dimension { kind: Some(kind) }
+    proto::Dimension { kind: Some(kind), ..Default::default() }
 }
 
 /// The type a message states; unknown dimensions become symbols named `{name}.{axis}`.
@@ -89,7 +110,7 @@ fn decode_type_at(ty: Option<&proto::ValueType>, name: &str, depth: usize) -> Re
     Ok(match kind {
         ValueKind::Tensor(t) => Type::Tensor(decode_tensor_type(t, name)?),
         ValueKind::List(l) => {
-            let length = l.length.as_ref().and_then(|d| d.kind);
+            let length = l.length.as_ref().and_then(|d| d.kind.as_ref());
             let length = match length {
                 Some(DimensionKind::Constant(c)) => Some(c.size),
                 _ => None,
@@ -108,13 +129,11 @@ fn decode_type_at(ty: Option<&proto::ValueType>, name: &str, depth: usize) -> Re
 }
 
 fn decode_tensor_type(t: &proto::TensorType, name: &str) -> Result<TensorType, String> {
-    let Some(&(_, dtype)) = DATA_TYPES.iter().find(|d| d.0 == t.data_type) else {
-        return Err(format!("there is no element type {}", t.data_type));
-    };
+    let dtype = dtype_of(t)?;
     if t.rank != t.dimensions.len() as i64 {
         return Err(format!("its rank is {}, it has {} dimensions", t.rank, t.dimensions.len()));
     }
-    let dim = |(i, d): (usize, &proto::Dimension)| match d.kind {
+    let dim = |(i, d): (usize, &proto::Dimension)| match &d.kind {
         Some(DimensionKind::Constant(c)) => Ok(Dim::Fixed(c.size)),
         Some(DimensionKind::Unknown(u)) if !u.variadic => {
             Ok(Dim::Symbol(Symbol::new(&format!("{name}.{i}"))))
@@ -129,7 +148,7 @@ fn decode_tensor_type(t: &proto::TensorType, name: &str) -> Result<TensorType, S
 /// A constant written into the model file itself.
 pub fn encode_immediate(tensor: &Tensor) -> proto::Value {
     let elements = encode_elements(tensor);
-    let tensor_value = proto::TensorValue { elements: Some(elements) };
+    let tensor_value = proto::TensorValue { elements: Some(elements), ..Default::default() };
     immediate(encode_type(&tensor.ty().into()), Immediate::Tensor(tensor_value))
 }
 
@@ -140,54 +159,84 @@ pub fn encode_list(tensor: &Tensor) -> proto::Value {
     let row = |i| encode_immediate(&tensor.rows(i, 1).reshaped(vec![]));
     let values = (0..n).map(row).collect();
     let ty = encode_type(&Type::List(Box::new(scalar.into()), Some(n)));
-    immediate(ty, Immediate::List(proto::ListValue { values }))
+    immediate(ty, Immediate::List(proto::ListValue { values, ..Default::default() }))
+}
+
+/// A one-dimensional constant of 64-bit integers.
+pub fn long_ints(values: &[i64]) -> proto::Value {
+    let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    let tensor = Tensor::new(DType::I64, vec![values.len() as u64], bytes.into());
+    encode_immediate(&tensor.expect("eight bytes for each"))
+}
+
+/// The numbers [`long_ints`] made a constant of.
+pub fn as_long_ints(value: &proto::Value) -> Result<&[i64], String> {
+    if let Some(proto::Contents::Immediate(i)) = &value.contents
+        && let Some(Immediate::Tensor(t)) = &i.kind
+        && let Some(Elements::LongInts(v)) = &t.elements
+    {
+        return Ok(&v.values);
+    }
+    Err("it is no list of 64-bit integers".into())
 }
 
 /// A constant in the weight file.
 pub fn encode_blob(tensor: &Tensor, file_name: &str, offset: u64) -> proto::Value {
-    let reference = proto::BlobFileValue { file_name: file_name.to_owned(), offset };
+    let reference =
+        proto::BlobFileValue { file_name: file_name.to_owned(), offset, ..Default::default() };
     proto::Value {
         doc_string: String::new(),
         r#type: Some(encode_type(&tensor.ty().into())),
         contents: Some(proto::Contents::BlobFile(reference)),
+        ..Default::default()
     }
 }
 
 fn immediate(ty: proto::ValueType, kind: Immediate) -> proto::Value {
-    let value = proto::ImmediateValue { kind: Some(kind) };
+    let value = proto::ImmediateValue { kind: Some(kind), ..Default::default() };
     let contents = Some(proto::Contents::Immediate(value));
-    proto::Value { doc_string: String::new(), r#type: Some(ty), contents }
+    proto::Value { doc_string: String::new(), r#type: Some(ty), contents, ..Default::default() }
 }
 
 /// Which field holds which type is Core ML's choice: see `coremltools`' `helper.py`.
-fn encode_elements(tensor: &Tensor) -> Elements {
+pub fn encode_elements(tensor: &Tensor) -> Elements {
     if let Some(strings) = tensor.as_strings() {
-        return Elements::Strings(proto::Strings { values: strings.to_vec() });
+        return Elements::Strings(proto::Strings {
+            values: strings.to_vec(),
+            ..Default::default()
+        });
     }
     let bytes = tensor.to_bytes();
     match tensor.dtype {
-        DType::F32 => Elements::Floats(proto::Floats { values: words(&bytes, f32::from_le_bytes) }),
-        DType::F64 => {
-            Elements::Doubles(proto::Doubles { values: words(&bytes, f64::from_le_bytes) })
-        }
+        DType::F32 => Elements::Floats(proto::Floats {
+            values: words(&bytes, f32::from_le_bytes),
+            ..Default::default()
+        }),
+        DType::F64 => Elements::Doubles(proto::Doubles {
+            values: words(&bytes, f64::from_le_bytes),
+            ..Default::default()
+        }),
         DType::Bool => {
             let values = bytes.iter().map(|&b| b != 0).collect();
-            Elements::Bools(proto::Bools { values })
+            Elements::Bools(proto::Bools { values, ..Default::default() })
         }
-        DType::I32 => Elements::Ints(proto::Ints { values: words(&bytes, i32::from_le_bytes) }),
+        DType::I32 => Elements::Ints(proto::Ints {
+            values: words(&bytes, i32::from_le_bytes),
+            ..Default::default()
+        }),
         DType::I16 => {
             let values = words(&bytes, |b| i16::from_le_bytes(b).into());
-            Elements::Ints(proto::Ints { values })
+            Elements::Ints(proto::Ints { values, ..Default::default() })
         }
         DType::U16 => {
             let values = words(&bytes, |b| u16::from_le_bytes(b).into());
-            Elements::Ints(proto::Ints { values })
+            Elements::Ints(proto::Ints { values, ..Default::default() })
         }
         DType::I64 | DType::U64 => {
             let values = words(&bytes, i64::from_le_bytes);
-            Elements::LongInts(proto::LongInts { values })
+            Elements::LongInts(proto::LongInts { values, ..Default::default() })
         }
-        _ => Elements::Bytes(proto::PackedBytes { values: bytes }),
+        _ => Elements::Bytes(proto::PackedBytes { values: bytes, ..Default::default() }),
     }
 }
 
@@ -239,14 +288,51 @@ fn decode_tensor(ty: &TensorType, elements: Option<&Elements>) -> Result<Tensor,
     let Some(shape) = ty.fixed_shape() else {
         return Err(format!("a constant of type {ty} has no fixed shape"));
     };
+    match decode_elements(ty.dtype, elements)? {
+        Decoded::Strings(strings) => Tensor::strings(shape, strings),
+        Decoded::Bytes(bytes) => Tensor::new(ty.dtype, shape, bytes),
+    }
+    .map_err(|e| e.to_string())
+}
+
+/// The elements as a tensor of one dimension: `n` of them if that is known, else all there are.
+pub fn decode_flat(
+    dtype: DType,
+    elements: Option<&Elements>,
+    n: Option<u64>,
+) -> Result<Tensor, String> {
+    match decode_elements(dtype, elements)? {
+        Decoded::Strings(strings) => Tensor::strings(vec![strings.len() as u64], strings),
+        Decoded::Bytes(bytes) => {
+            let n = n.unwrap_or(8 * bytes.len() as u64 / dtype.bits().max(1));
+            Tensor::new(dtype, vec![n], bytes)
+        }
+    }
+    .map_err(|e| e.to_string())
+}
+
+/// A constant without dimensions; `Err` says in words what is wrong.
+pub fn scalar(value: &proto::Value) -> Result<Tensor, String> {
+    match &value.contents {
+        Some(proto::Contents::Immediate(i)) => {
+            decode_immediate(&decode_type(value.r#type.as_ref(), "it")?, i)
+        }
+        _ => Err("it is not in the model file".into()),
+    }
+}
+
+enum Decoded {
+    Strings(Vec<String>),
+    Bytes(Bytes),
+}
+
+fn decode_elements(dtype: DType, elements: Option<&Elements>) -> Result<Decoded, String> {
     let Some(elements) = elements else { return Err("its value is empty".into()) };
     fn all<T: Copy, const N: usize>(values: &[T], to: impl Fn(T) -> [u8; N]) -> Bytes {
         values.iter().flat_map(|&v| to(v)).collect::<Vec<u8>>().into()
     }
-    let bytes = match (ty.dtype, elements) {
-        (DType::String, Elements::Strings(s)) => {
-            return Tensor::strings(shape, s.values.clone()).map_err(|e| e.to_string());
-        }
+    Ok(Decoded::Bytes(match (dtype, elements) {
+        (DType::String, Elements::Strings(s)) => return Ok(Decoded::Strings(s.values.clone())),
         (DType::F32, Elements::Floats(v)) => all(&v.values, f32::to_le_bytes),
         (DType::F64, Elements::Doubles(v)) => all(&v.values, f64::to_le_bytes),
         (DType::Bool, Elements::Bools(v)) => all(&v.values, |b| [u8::from(b)]),
@@ -256,10 +342,10 @@ fn decode_tensor(ty: &TensorType, elements: Option<&Elements>) -> Result<Tensor,
         }
         (DType::I8 | DType::U8, Elements::Ints(v)) => all(&v.values, |i| [i as u8]),
         (DType::I64 | DType::U64, Elements::LongInts(v)) => all(&v.values, i64::to_le_bytes),
+        (DType::String, _) => return Err("its value is stored as no string is".into()),
         (_, Elements::Bytes(v)) => v.values.clone(),
         (dtype, _) => return Err(format!("its value is stored as no {dtype} is")),
-    };
-    Tensor::new(ty.dtype, shape, bytes).map_err(|e| e.to_string())
+    }))
 }
 
 #[cfg(test)]
