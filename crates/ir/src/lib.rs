@@ -7,6 +7,7 @@
 //!
 //! This crate knows no file, no clock and no chip.
 
+mod dims;
 mod dtype;
 mod edit;
 mod graph;
@@ -19,6 +20,7 @@ pub mod text;
 mod types;
 mod verify;
 
+pub use dims::Calculation;
 pub use dtype::{DType, Opset};
 pub use edit::{Change, Edit};
 pub use graph::{
@@ -26,7 +28,7 @@ pub use graph::{
     ValueData,
 };
 pub use infer::{Known, Outputs, TypeError, Types, broadcast_shapes, resolve_axis};
-pub use op::{Arg, ArgError, Args, Attr, Fields, OpDef, Param, Work};
+pub use op::{Arg, ArgError, Args, Attr, Fields, Number, OpDef, Param, Work};
 pub use ops::Op;
 pub use tensor::{SizeError, Step, Tensor};
 pub use types::{Dim, Symbol, TensorType, Type};

@@ -6,6 +6,7 @@ mod elementwise;
 mod movement;
 mod product;
 mod reduce;
+mod unary;
 
 use std::borrow::Cow;
 
@@ -79,6 +80,8 @@ pub(crate) fn evaluate_with(op: &Op, x: &Operands<'_>) -> Result<Vec<Array>, Exe
         Op::Sub(op) => one(e::binary(x, e::SUB, op.x, op.y)),
         Op::Mul(op) => one(e::binary(x, e::MUL, op.x, op.y)),
         Op::RealDiv(op) => one(e::binary(x, e::DIV, op.x, op.y)),
+        Op::FloorDiv(op) => one(e::binary(x, e::FLOOR_DIV, op.x, op.y)),
+        Op::Mod(op) => one(e::binary(x, e::MOD, op.x, op.y)),
         Op::Maximum(op) => one(e::binary(x, e::MAX, op.x, op.y)),
         Op::Minimum(op) => one(e::binary(x, e::MIN, op.x, op.y)),
         Op::Pow(op) => one(e::binary(x, e::POW, op.x, op.y)),
@@ -88,23 +91,53 @@ pub(crate) fn evaluate_with(op: &Op, x: &Operands<'_>) -> Result<Vec<Array>, Exe
         Op::GreaterEqual(op) => one(e::compare(x, |o| o.is_ge(), op.x, op.y)),
         Op::Less(op) => one(e::compare(x, |o| o.is_lt(), op.x, op.y)),
         Op::LessEqual(op) => one(e::compare(x, |o| o.is_le(), op.x, op.y)),
-        Op::LogicalAnd(op) => one(e::logical_and(x, op.x, op.y)),
+        Op::LogicalAnd(op) => one(e::logical(x, |a, b| a && b, op.x, op.y)),
+        Op::LogicalOr(op) => one(e::logical(x, |a, b| a || b, op.x, op.y)),
+        Op::LogicalXor(op) => one(e::logical(x, |a, b| a != b, op.x, op.y)),
         Op::LogicalNot(op) => one(e::logical_not(x, op.x)),
         Op::Select(op) => one(e::select(x, op)),
         Op::Cast(op) => one(e::cast(x, op)),
-        Op::Abs(op) => one(e::map(x, op.x, f32::abs)),
-        Op::Clip(op) => one(e::map(x, op.x, |v| e::clip(v, op.alpha, op.beta))),
-        Op::Log(op) => one(e::map(x, op.x, |v| (v + op.epsilon).ln())),
-        Op::Rsqrt(op) => one(e::map(x, op.x, |v| 1.0 / (v + op.epsilon).sqrt())),
-        Op::Erf(_)
+        Op::Abs(_)
+        | Op::Acos(_)
+        | Op::Asin(_)
+        | Op::Atan(_)
+        | Op::Atanh(_)
+        | Op::Ceil(_)
+        | Op::Clip(_)
+        | Op::Cos(_)
+        | Op::Cosh(_)
+        | Op::Erf(_)
         | Op::Exp(_)
+        | Op::Exp2(_)
+        | Op::Floor(_)
         | Op::Gelu(_)
+        | Op::Inverse(_)
+        | Op::Log(_)
         | Op::Relu(_)
+        | Op::Round(_)
+        | Op::Rsqrt(_)
         | Op::Sigmoid(_)
+        | Op::Sign(_)
         | Op::Silu(_)
+        | Op::Sin(_)
+        | Op::Sinh(_)
         | Op::Sqrt(_)
         | Op::Square(_)
-        | Op::Tanh(_) => one(e::unary(x, op)),
+        | Op::Tan(_)
+        | Op::Tanh(_)
+        | Op::Threshold(_)
+        | Op::ClampedRelu(_)
+        | Op::Elu(_)
+        | Op::LeakyRelu(_)
+        | Op::LinearActivation(_)
+        | Op::Prelu(_)
+        | Op::Relu6(_)
+        | Op::ScaledTanh(_)
+        | Op::SigmoidHard(_)
+        | Op::Softplus(_)
+        | Op::SoftplusParametric(_)
+        | Op::Softsign(_)
+        | Op::ThresholdedRelu(_) => one(e::activation(x, op)),
         Op::Conv(op) => one(product::conv(x, op)),
         Op::Linear(op) => one(product::linear(x, op)),
         Op::Matmul(op) => one(product::matmul(x, op)),

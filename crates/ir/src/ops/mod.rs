@@ -4,25 +4,34 @@
 //! To add an op: declare it in one of these files with its [`OpDef`](crate::OpDef), list it in
 //! `op_enum!` below, give it a kernel in `russet-exec`, and a case in `cases/ops`.
 
+mod activation;
 mod conv;
 mod elementwise;
 mod movement;
 mod reduce;
 mod structure;
+mod unary;
 
+pub use activation::*;
 pub use conv::*;
 pub use elementwise::*;
 pub use movement::*;
 pub use reduce::*;
 pub use structure::*;
+pub use unary::*;
 
 crate::op_enum! {
     // structure
     Const, Identity, Cond,
     // elementwise
-    Add, Sub, Mul, RealDiv, Maximum, Minimum, Pow,
-    Equal, NotEqual, Greater, GreaterEqual, Less, LessEqual, LogicalNot, LogicalAnd,
+    Add, Sub, Mul, RealDiv, FloorDiv, Mod, Maximum, Minimum, Pow,
+    Equal, NotEqual, Greater, GreaterEqual, Less, LessEqual,
+    LogicalNot, LogicalAnd, LogicalOr, LogicalXor,
     Abs, Clip, Erf, Exp, Gelu, Log, Relu, Rsqrt, Sigmoid, Silu, Sqrt, Square, Tanh,
+    Acos, Asin, Atan, Atanh, Ceil, Cos, Cosh, Exp2, Floor, Inverse, Round, Sign, Sin, Sinh, Tan,
+    Threshold,
+    ClampedRelu, Elu, LeakyRelu, LinearActivation, Prelu, Relu6, ScaledTanh, SigmoidHard, Softplus,
+    SoftplusParametric, Softsign, ThresholdedRelu,
     Cast, Select,
     // matrix products
     Conv, Linear, Matmul,
