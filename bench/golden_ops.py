@@ -12,7 +12,7 @@ import sys
 
 from golden import common
 
-MODULES = ["basic", "unary"]
+MODULES = ["basic", "unary", "reduce"]
 FOLDER = pathlib.Path(__file__).parent.parent / "cases" / "ops"
 
 for module in MODULES:

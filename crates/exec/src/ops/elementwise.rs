@@ -85,7 +85,7 @@ fn zip<'a, T: Copy, U: Copy>(
 }
 
 /// For each element of `to`, the place of the element of `from` that broadcasts to it.
-fn places(from: &[usize], to: &[usize]) -> Vec<usize> {
+pub(super) fn places(from: &[usize], to: &[usize]) -> Vec<usize> {
     let n: usize = from.iter().product();
     if from == to {
         return (0..n).collect();

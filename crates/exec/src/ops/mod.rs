@@ -4,6 +4,7 @@
 
 mod elementwise;
 mod movement;
+mod order;
 mod product;
 mod reduce;
 mod unary;
@@ -13,6 +14,7 @@ use std::borrow::Cow;
 use russet_ir::{Op, Value};
 
 use crate::kernels::half::Rounding;
+use crate::kernels::reduce::Reduction;
 use crate::{Array, ExecError, Numbers};
 
 pub(crate) use elementwise::unary_kernel;
@@ -67,8 +69,10 @@ impl<'a> Operands<'a> {
 pub(crate) fn evaluate_with(op: &Op, x: &Operands<'_>) -> Result<Vec<Array>, ExecError> {
     use elementwise as e;
     use movement as m;
+    use order as o;
     use reduce as r;
     let one = |a: Result<Array, ExecError>| a.map(|a| vec![a]);
+    let reduce = |how, v, axes, keep_dims| one(r::reduce(x, how, v, axes, keep_dims));
     match op {
         Op::Const(op) => {
             let array = Array::from_tensor(&op.val);
@@ -143,11 +147,31 @@ pub(crate) fn evaluate_with(op: &Op, x: &Operands<'_>) -> Result<Vec<Array>, Exe
         Op::Matmul(op) => one(product::matmul(x, op)),
         Op::LayerNorm(op) => one(r::layer_norm(x, op)),
         Op::Softmax(op) => one(r::softmax(x, op)),
-        Op::ReduceSum(op) => one(r::reduce(x, r::SUM, op.x, op.axes.as_deref(), op.keep_dims)),
-        Op::ReduceMean(op) => one(r::reduce(x, r::MEAN, op.x, op.axes.as_deref(), op.keep_dims)),
-        Op::ReduceMax(op) => one(r::reduce(x, r::MAX, op.x, op.axes.as_deref(), op.keep_dims)),
-        Op::ReduceMin(op) => one(r::reduce(x, r::MIN, op.x, op.axes.as_deref(), op.keep_dims)),
-        Op::ReduceL2Norm(op) => one(r::reduce(x, r::L2, op.x, op.axes.as_deref(), op.keep_dims)),
+        Op::ReduceL1Norm(op) => reduce(Reduction::L1Norm, op.x, op.axes.as_deref(), op.keep_dims),
+        Op::ReduceL2Norm(op) => reduce(Reduction::L2Norm, op.x, op.axes.as_deref(), op.keep_dims),
+        Op::ReduceLogSum(op) => reduce(Reduction::LogSum, op.x, op.axes.as_deref(), op.keep_dims),
+        Op::ReduceLogSumExp(op) => {
+            reduce(Reduction::LogSumExp, op.x, op.axes.as_deref(), op.keep_dims)
+        }
+        Op::ReduceMax(op) => reduce(Reduction::Max, op.x, op.axes.as_deref(), op.keep_dims),
+        Op::ReduceMean(op) => reduce(Reduction::Mean, op.x, op.axes.as_deref(), op.keep_dims),
+        Op::ReduceMin(op) => reduce(Reduction::Min, op.x, op.axes.as_deref(), op.keep_dims),
+        Op::ReduceProd(op) => reduce(Reduction::Product, op.x, op.axes.as_deref(), op.keep_dims),
+        Op::ReduceSum(op) => reduce(Reduction::Sum, op.x, op.axes.as_deref(), op.keep_dims),
+        Op::ReduceSumSquare(op) => {
+            reduce(Reduction::SumSquare, op.x, op.axes.as_deref(), op.keep_dims)
+        }
+        Op::Argsort(op) => one(o::argsort(x, op)),
+        Op::Cumsum(op) => one(o::cumsum(x, op)),
+        Op::ReduceArgmax(op) => {
+            let how = (o::First::Largest, op.output_dtype);
+            one(o::extreme(x, op.x, op.axis, op.keep_dims, how))
+        }
+        Op::ReduceArgmin(op) => {
+            let how = (o::First::Smallest, op.output_dtype);
+            one(o::extreme(x, op.x, op.axis, op.keep_dims, how))
+        }
+        Op::Topk(op) => o::topk(x, op),
         Op::Concat(op) => one(m::concat_op(x, op)),
         Op::ExpandDims(op) => one(m::expand_dims(x, op)),
         Op::Gather(op) => one(m::gather(x, op)),

@@ -8,6 +8,7 @@ mod activation;
 mod conv;
 mod elementwise;
 mod movement;
+mod order;
 mod reduce;
 mod structure;
 mod unary;
@@ -16,6 +17,7 @@ pub use activation::*;
 pub use conv::*;
 pub use elementwise::*;
 pub use movement::*;
+pub use order::*;
 pub use reduce::*;
 pub use structure::*;
 pub use unary::*;
@@ -36,7 +38,10 @@ crate::op_enum! {
     // matrix products
     Conv, Linear, Matmul,
     // norms and reductions
-    LayerNorm, ReduceL2Norm, ReduceMax, ReduceMean, ReduceMin, ReduceSum, Softmax,
+    LayerNorm, ReduceL1Norm, ReduceL2Norm, ReduceLogSum, ReduceLogSumExp, ReduceMax, ReduceMean,
+    ReduceMin, ReduceProd, ReduceSum, ReduceSumSquare, Softmax,
+    // along one axis
+    Argsort, Cumsum, ReduceArgmax, ReduceArgmin, Topk,
     // data movement
     Concat, ExpandDims, Gather, Reshape, Shape, SliceByIndex, SliceBySize, Split, Squeeze,
     Transpose,
