@@ -19,6 +19,17 @@ pub enum Numbers {
     Bool(Vec<bool>),
 }
 
+impl Numbers {
+    /// The elements at these places, which are all there.
+    pub(crate) fn pick(&self, places: &[usize]) -> Numbers {
+        match self {
+            Numbers::F32(x) => Numbers::F32(places.iter().map(|&i| x[i]).collect()),
+            Numbers::I32(x) => Numbers::I32(places.iter().map(|&i| x[i]).collect()),
+            Numbers::Bool(x) => Numbers::Bool(places.iter().map(|&i| x[i]).collect()),
+        }
+    }
+}
+
 impl Array {
     /// # Panics
     /// When there are not as many numbers as the shape has.

@@ -1,5 +1,6 @@
 //! What type rules are written with: operand types, known contents, outputs, errors.
 
+use crate::dims::KNOWN_MAX;
 use crate::graph::ValueData;
 use crate::{DType, Dim, Tensor, TensorType, Type, Value};
 
@@ -130,9 +131,24 @@ impl<'a> Types<'a> {
         self.require(v, "a float", DType::is_float)
     }
 
-    /// A tensor of floats or integers.
+    /// A tensor one can calculate with: of floats, or of int32. Narrower integers are only moved
+    /// and cast.
     pub fn number(&self, v: Value) -> Result<&'a TensorType, TypeError> {
-        self.require(v, "a number", |d| d.is_float() || d.is_int())
+        self.require(v, "a float or int32", |d| d.is_float() || d == DType::I32)
+    }
+
+    /// A tensor of floats, integers or `bool`: anything but strings.
+    pub fn element(&self, v: Value) -> Result<&'a TensorType, TypeError> {
+        self.require(v, "a number or bool", |d| d != DType::String)
+    }
+
+    /// The only element of an operand that must be a constant integer.
+    pub fn constant_int(&self, v: Value) -> Result<i64, TypeError> {
+        self.int(v)?;
+        match self.ints(v).as_deref() {
+            Some([one]) => Ok(*one),
+            _ => Err(TypeError::NotConstant { at: v }),
+        }
     }
 
     /// A tensor of integers.
@@ -188,6 +204,13 @@ impl<'a> Types<'a> {
             Known::Tensor(t) => t.to_i64(),
             Known::Dims(d) => d.iter().map(|d| d.fixed().map(|n| n as i64)).collect(),
         }
+    }
+
+    /// The elements of a short int32 value, as shape arithmetic follows them.
+    pub(crate) fn known_ints(&self, v: Value) -> Option<Vec<Dim>> {
+        let ty = self.ty(v).tensor().filter(|t| t.dtype == DType::I32)?;
+        ty.n_elements().filter(|&n| n <= KNOWN_MAX as u64)?;
+        self.dims(v)
     }
 
     /// Elements of a value of fixed shape; 0 when unknown, so that work stays a lower bound.

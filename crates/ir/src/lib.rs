@@ -8,6 +8,7 @@
 //! This crate knows no file, no clock and no chip.
 
 mod compressed;
+mod dims;
 mod dtype;
 mod edit;
 mod graph;
@@ -20,6 +21,7 @@ pub mod text;
 mod types;
 mod verify;
 
+pub use dims::Calculation;
 pub use dtype::{DType, Opset};
 pub use edit::{Change, Edit};
 pub use graph::{
@@ -27,7 +29,7 @@ pub use graph::{
     ValueData,
 };
 pub use infer::{Known, Outputs, TypeError, Types, broadcast_shapes, resolve_axis};
-pub use op::{Arg, ArgError, Args, Attr, Declared, Fields, OpDef, Param, Work};
+pub use op::{Arg, ArgError, Args, Attr, Declared, Fields, Number, OpDef, Param, Work};
 pub use ops::Op;
 pub use tensor::{SizeError, Step, Tensor};
 pub use types::{Dim, Symbol, TensorType, Type};

@@ -151,6 +151,40 @@ attr_param! {
     Tensor, "a tensor", x => Attr::Tensor(x), Attr::Tensor(t) => Some(t.clone());
 }
 
+/// A parameter of the element type of the op's first operand, which may be of floats or integers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Number {
+    Int(i32),
+    Float(f32),
+}
+
+impl Number {
+    /// The number, rounded when it is a large integer.
+    pub fn to_f32(self) -> f32 {
+        match self {
+            Number::Int(i) => i as f32,
+            Number::Float(x) => x,
+        }
+    }
+}
+
+impl Param for Number {
+    const EXPECTED: &'static str = "a number";
+    fn to_arg(&self) -> Option<Arg> {
+        Some(Arg::Attr(match *self {
+            Number::Int(i) => Attr::Int(i),
+            Number::Float(x) => Attr::Float(x),
+        }))
+    }
+    fn from_arg(arg: &Arg) -> Option<Self> {
+        match arg {
+            Arg::Attr(Attr::Int(i)) => Some(Number::Int(*i)),
+            Arg::Attr(Attr::Float(x)) => Some(Number::Float(*x)),
+            _ => None,
+        }
+    }
+}
+
 /// An enum of strings that MIL uses as a parameter.
 #[macro_export]
 macro_rules! string_param {

@@ -18,8 +18,12 @@ pub enum Binary {
     Max,
     /// The smaller; NaN when either is.
     Min,
-    /// `x` to the power of `y`, by the standard library.
+    /// `x` to the power of `y`, computed in f64 by the standard library.
     Pow,
+    /// The whole number below `x / y`, exactly: what [`Binary::Mod`] leaves is taken off first.
+    FloorDiv,
+    /// What is left of `x` after taking `y` from it as often as it goes: of `y`'s sign.
+    Mod,
 }
 
 impl Binary {
@@ -33,8 +37,32 @@ impl Binary {
             Binary::Div => x / y,
             Binary::Max => lanes::larger(x, y),
             Binary::Min => lanes::smaller(x, y),
-            Binary::Pow => x.powf(y),
+            Binary::Pow => f64::from(x).powf(y.into()) as f32,
+            Binary::FloorDiv => floor_div(x, y),
+            Binary::Mod => floor_mod(x, y),
         }
+    }
+}
+
+/// The quotient rounded down; `x / 0` is infinite or NaN.
+fn floor_div(x: f32, y: f32) -> f32 {
+    if y == 0.0 {
+        return x / y;
+    }
+    let rest = x % y;
+    let less = rest != 0.0 && (rest < 0.0) != (y < 0.0);
+    // A whole number but for the rounding of the quotient.
+    let quotient = (x - rest) / y - f32::from(u8::from(less));
+    if quotient == 0.0 { 0f32.copysign(x / y) } else { quotient.round() }
+}
+
+/// The rest of [`floor_div`]; NaN for `y` of zero.
+fn floor_mod(x: f32, y: f32) -> f32 {
+    let rest = x % y;
+    match rest == 0.0 {
+        true => rest.copysign(y),
+        false if (rest < 0.0) != (y < 0.0) => rest + y,
+        false => rest,
     }
 }
 
@@ -126,6 +154,8 @@ fn rows_with(pair: &Pair, first: usize, out: &mut [f32]) {
         Binary::Max => rows_of(pair, first, out, |x, y| Binary::Max.of(x, y)),
         Binary::Min => rows_of(pair, first, out, |x, y| Binary::Min.of(x, y)),
         Binary::Pow => rows_of(pair, first, out, |x, y| Binary::Pow.of(x, y)),
+        Binary::FloorDiv => rows_of(pair, first, out, |x, y| Binary::FloorDiv.of(x, y)),
+        Binary::Mod => rows_of(pair, first, out, |x, y| Binary::Mod.of(x, y)),
     }
 }
 

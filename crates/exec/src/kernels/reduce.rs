@@ -19,6 +19,16 @@ pub enum Reduction {
     Min,
     /// The square root of the sum of their squares.
     L2Norm,
+    /// The sum of their magnitudes.
+    L1Norm,
+    /// The logarithm of their sum.
+    LogSum,
+    /// The logarithm of the sum of their exponentials.
+    LogSumExp,
+    /// Their product.
+    Product,
+    /// The sum of their squares.
+    SumSquare,
 }
 
 impl Reduction {
@@ -33,6 +43,11 @@ impl Reduction {
             Reduction::Max => row.iter().copied().fold(f32::NEG_INFINITY, lanes::larger),
             Reduction::Min => row.iter().copied().fold(f32::INFINITY, lanes::smaller),
             Reduction::L2Norm => sum(|x| x * x).sqrt() as f32,
+            Reduction::L1Norm => sum(f64::abs) as f32,
+            Reduction::LogSum => sum(|x| x).ln() as f32,
+            Reduction::LogSumExp => log_sum_exp(row),
+            Reduction::Product => row.iter().map(|x| *x as f64).product::<f64>() as f32,
+            Reduction::SumSquare => sum(|x| x * x) as f32,
         }
     }
 
@@ -44,8 +59,23 @@ impl Reduction {
             Reduction::Max => lanes::pick(row, f32::NEG_INFINITY, lanes::larger),
             Reduction::Min => lanes::pick(row, f32::INFINITY, lanes::smaller),
             Reduction::L2Norm => lanes::wide_sum(row, |x| x * x).sqrt() as f32,
+            Reduction::L1Norm => lanes::wide_sum(row, |x| x.abs()) as f32,
+            Reduction::LogSum => lanes::wide_sum(row, |x| x).ln() as f32,
+            Reduction::SumSquare => lanes::wide_sum(row, |x| x * x) as f32,
+            Reduction::LogSumExp | Reduction::Product => self.of_plainly(row),
         }
     }
+}
+
+/// The largest is taken out first, so that no exponential overflows; if it is infinite, it is the
+/// result.
+fn log_sum_exp(row: &[f32]) -> f32 {
+    let max = row.iter().copied().fold(f32::NEG_INFINITY, lanes::larger);
+    if !max.is_finite() {
+        return max;
+    }
+    let sum: f64 = row.iter().map(|x| (f64::from(*x) - f64::from(max)).exp()).sum();
+    (f64::from(max) + sum.ln()) as f32
 }
 
 /// Reduces the axes of `x` that `over` marks; `out` has the others, in order.
@@ -98,8 +128,18 @@ fn rows_with(op: Reduction, x: &[f32], n: usize, out: &mut [f32]) {
 mod tests {
     use super::*;
 
-    const OPS: [Reduction; 5] =
-        [Reduction::Sum, Reduction::Mean, Reduction::Max, Reduction::Min, Reduction::L2Norm];
+    const OPS: [Reduction; 10] = [
+        Reduction::Sum,
+        Reduction::Mean,
+        Reduction::Max,
+        Reduction::Min,
+        Reduction::L2Norm,
+        Reduction::L1Norm,
+        Reduction::LogSum,
+        Reduction::LogSumExp,
+        Reduction::Product,
+        Reduction::SumSquare,
+    ];
 
     #[test]
     fn every_set_of_axes_agrees_with_the_definition() {
@@ -120,7 +160,9 @@ mod tests {
                 for (found, row) in out.iter().zip(rows.values()) {
                     let expected = op.of_plainly(row);
                     assert!(
-                        (found - expected).abs() <= 1e-6 * expected.abs().max(1e-3),
+                        found.is_nan() && expected.is_nan()
+                            || *found == expected
+                            || (found - expected).abs() <= 1e-6 * expected.abs().max(1e-3),
                         "{op:?} {over:?}"
                     );
                 }
@@ -131,9 +173,9 @@ mod tests {
     #[test]
     fn nothing_and_nan() {
         let mut out = [0.0];
-        for (op, expected) in
-            OPS.into_iter().zip([0.0, f32::NAN, f32::NEG_INFINITY, f32::INFINITY, 0.0])
-        {
+        let (none, all) = (f32::NEG_INFINITY, f32::INFINITY);
+        let of_nothing = [0.0, f32::NAN, none, all, 0.0, 0.0, none, none, 1.0, 0.0];
+        for (op, expected) in OPS.into_iter().zip(of_nothing) {
             reduce(op, &[], &[0], &[true], &mut out);
             assert!(out[0] == expected || out[0].is_nan() && expected.is_nan(), "{op:?}");
             reduce(op, &[1.0, f32::NAN, 2.0], &[3], &[true], &mut out);

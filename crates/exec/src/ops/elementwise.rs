@@ -3,34 +3,46 @@
 use std::cmp::Ordering;
 
 use russet_ir::ops::{Cast, GeluMode, Select};
-use russet_ir::{DType, Op, Value};
+use russet_ir::{Calculation, DType, Op, Value};
 
+use super::unary::gelu_sigmoid;
 use super::{Operands, checked_len};
 use crate::kernels::binary::{Binary, broadcast_shape, combine};
 use crate::kernels::unary::{Unary, map as map_kernel};
 use crate::{Array, ExecError, Numbers};
 
-/// One binary op: on floats, and on integers if it has a meaning there.
+/// One binary op: on floats and on integers.
 #[derive(Clone, Copy)]
 pub(super) struct Arithmetic {
     float: Binary,
-    int: Option<fn(i32, i32) -> i32>,
+    int: fn(i32, i32) -> i32,
 }
 
-pub(super) const ADD: Arithmetic = Arithmetic { float: Binary::Add, int: Some(i32::wrapping_add) };
-pub(super) const SUB: Arithmetic = Arithmetic { float: Binary::Sub, int: Some(i32::wrapping_sub) };
-pub(super) const MUL: Arithmetic = Arithmetic { float: Binary::Mul, int: Some(i32::wrapping_mul) };
-pub(super) const DIV: Arithmetic = Arithmetic { float: Binary::Div, int: None };
-pub(super) const MAX: Arithmetic = Arithmetic { float: Binary::Max, int: Some(max) };
-pub(super) const MIN: Arithmetic = Arithmetic { float: Binary::Min, int: Some(min) };
-pub(super) const POW: Arithmetic = Arithmetic { float: Binary::Pow, int: None };
+pub(super) const ADD: Arithmetic = Arithmetic { float: Binary::Add, int: i32::wrapping_add };
+pub(super) const SUB: Arithmetic = Arithmetic { float: Binary::Sub, int: i32::wrapping_sub };
+pub(super) const MUL: Arithmetic = Arithmetic { float: Binary::Mul, int: i32::wrapping_mul };
+pub(super) const DIV: Arithmetic = Arithmetic { float: Binary::Div, int: div };
+pub(super) const FLOOR_DIV: Arithmetic =
+    Arithmetic { float: Binary::FloorDiv, int: |x, y| Calculation::FloorDiv.of(x, y) };
+pub(super) const MOD: Arithmetic =
+    Arithmetic { float: Binary::Mod, int: |x, y| Calculation::Mod.of(x, y) };
+pub(super) const MAX: Arithmetic = Arithmetic { float: Binary::Max, int: |x, y| x.max(y) };
+pub(super) const MIN: Arithmetic = Arithmetic { float: Binary::Min, int: |x, y| x.min(y) };
+pub(super) const POW: Arithmetic = Arithmetic { float: Binary::Pow, int: pow };
 
-fn max(a: i32, b: i32) -> i32 {
-    a.max(b)
+/// The quotient towards zero; division by zero is 0.
+fn div(x: i32, y: i32) -> i32 {
+    if y == 0 { 0 } else { x.wrapping_div(y) }
 }
 
-fn min(a: i32, b: i32) -> i32 {
-    a.min(b)
+/// A power that wraps; one with a negative exponent is a fraction, taken towards zero.
+fn pow(x: i32, y: i32) -> i32 {
+    match (x, u32::try_from(y)) {
+        (x, Ok(y)) => x.wrapping_pow(y),
+        (1, _) => 1,
+        (-1, _) => 1 - 2 * (y & 1),
+        _ => 0,
+    }
 }
 
 pub(super) fn binary(
@@ -49,9 +61,8 @@ pub(super) fn binary(
             Ok(x.stored(shape, out))
         }
         (Numbers::I32(p), Numbers::I32(q)) => {
-            let f = op.int.ok_or_else(|| x.fail("it is not defined on integers here"))?;
             let pairs = zip(p, &a.shape, q, &b.shape, &shape);
-            Ok(Array::i32(shape, pairs.map(|(p, q)| f(p, q)).collect()))
+            Ok(Array::i32(shape, pairs.map(|(p, q)| (op.int)(p, q)).collect()))
         }
         _ => Err(x.fail("its operands are of different kinds")),
     }
@@ -74,7 +85,7 @@ fn zip<'a, T: Copy, U: Copy>(
 }
 
 /// For each element of `to`, the place of the element of `from` that broadcasts to it.
-fn places(from: &[usize], to: &[usize]) -> Vec<usize> {
+pub(super) fn places(from: &[usize], to: &[usize]) -> Vec<usize> {
     let n: usize = from.iter().product();
     if from == to {
         return (0..n).collect();
@@ -123,14 +134,19 @@ pub(super) fn compare(
     Ok(Array::bool(shape, out))
 }
 
-pub(super) fn logical_and(x: &Operands<'_>, left: Value, right: Value) -> Result<Array, ExecError> {
+pub(super) fn logical(
+    x: &Operands<'_>,
+    op: fn(bool, bool) -> bool,
+    left: Value,
+    right: Value,
+) -> Result<Array, ExecError> {
     let (a, b) = (x.array(left)?, x.array(right)?);
     let shape = common_shape(x, &a.shape, &b.shape)?;
     checked_len(&shape)?;
     let (Some(p), Some(q)) = (a.as_bool(), b.as_bool()) else {
         return Err(x.fail("its operands are not booleans"));
     };
-    let out = zip(p, &a.shape, q, &b.shape, &shape).map(|(p, q)| p && q).collect();
+    let out = zip(p, &a.shape, q, &b.shape, &shape).map(|(p, q)| op(p, q)).collect();
     Ok(Array::bool(shape, out))
 }
 
@@ -206,17 +222,6 @@ pub(super) fn cast(x: &Operands<'_>, op: &Cast) -> Result<Array, ExecError> {
     Ok(Array::i32(shape, ints.into_iter().map(narrowed).collect()))
 }
 
-/// Any function of one number, for those without a fast kernel.
-pub(super) fn map(x: &Operands<'_>, v: Value, f: impl Fn(f32) -> f32) -> Result<Array, ExecError> {
-    let a = x.array(v)?;
-    if let Numbers::I32(ints) = &a.data {
-        let out = ints.iter().map(|&i| f(i as f32) as i32).collect();
-        return Ok(Array::i32(a.shape.clone(), out));
-    }
-    let out = x.floats(&a)?.iter().map(|&v| f(v)).collect();
-    Ok(x.stored(a.shape.clone(), out))
-}
-
 /// NaN stays NaN; an upper end below the lower one wins, as in numpy.
 pub(super) fn clip(v: f32, low: f32, high: f32) -> f32 {
     let v = if v < low { low } else { v };
@@ -240,18 +245,21 @@ pub(crate) fn unary_kernel(op: &Op) -> Option<(Unary, Value)> {
     })
 }
 
-pub(super) fn unary(x: &Operands<'_>, op: &Op) -> Result<Array, ExecError> {
+/// An activation, by its fast kernel if it has one.
+pub(super) fn activation(x: &Operands<'_>, op: &Op) -> Result<Array, ExecError> {
     match (unary_kernel(op), op) {
         (Some((kernel, v)), _) => {
             let a = x.array(v)?;
-            if let Numbers::I32(_) = a.data {
-                return map(x, v, |f| kernel.of(f));
+            // Squares alone are taken of integers.
+            if let (Unary::Square, Some(ints)) = (kernel, a.as_i32()) {
+                let squares = ints.iter().map(|&i| i.wrapping_mul(i)).collect();
+                return Ok(Array::i32(a.shape.clone(), squares));
             }
             let mut out = x.floats(&a)?.to_vec();
             map_kernel(kernel, &mut out);
             Ok(x.stored(a.shape.clone(), out))
         }
-        (None, Op::Gelu(op)) => map(x, op.x, |v| v * crate::kernels::math::sigmoid(1.702 * v)),
-        _ => unreachable!("only activations come here"),
+        (None, Op::Gelu(op)) => gelu_sigmoid(x, op.x),
+        _ => super::unary::unary(x, op),
     }
 }

@@ -7,10 +7,12 @@ mod elementwise;
 mod lists;
 mod movement;
 mod norm;
+mod order;
 mod product;
 mod recurrent;
 mod reduce;
 mod resize;
+mod unary;
 mod window;
 
 use std::borrow::Cow;
@@ -19,6 +21,7 @@ use russet_ir::ops::{Classify, ListWrite};
 use russet_ir::{Op, Value};
 
 use crate::kernels::half::Rounding;
+use crate::kernels::reduce::Reduction;
 use crate::{Array, ExecError, Numbers};
 
 pub(crate) use elementwise::unary_kernel;
@@ -73,8 +76,10 @@ impl<'a> Operands<'a> {
 pub(crate) fn evaluate_with(op: &Op, x: &Operands<'_>) -> Result<Vec<Array>, ExecError> {
     use elementwise as e;
     use movement as m;
+    use order as o;
     use reduce as r;
     let one = |a: Result<Array, ExecError>| a.map(|a| vec![a]);
+    let reduce = |how, v, axes, keep_dims| one(r::reduce(x, how, v, axes, keep_dims));
     match op {
         Op::Const(op) => {
             let array = Array::from_tensor(&op.val);
@@ -138,6 +143,8 @@ pub(crate) fn evaluate_with(op: &Op, x: &Operands<'_>) -> Result<Vec<Array>, Exe
         Op::Sub(op) => one(e::binary(x, e::SUB, op.x, op.y)),
         Op::Mul(op) => one(e::binary(x, e::MUL, op.x, op.y)),
         Op::RealDiv(op) => one(e::binary(x, e::DIV, op.x, op.y)),
+        Op::FloorDiv(op) => one(e::binary(x, e::FLOOR_DIV, op.x, op.y)),
+        Op::Mod(op) => one(e::binary(x, e::MOD, op.x, op.y)),
         Op::Maximum(op) => one(e::binary(x, e::MAX, op.x, op.y)),
         Op::Minimum(op) => one(e::binary(x, e::MIN, op.x, op.y)),
         Op::Pow(op) => one(e::binary(x, e::POW, op.x, op.y)),
@@ -147,33 +154,83 @@ pub(crate) fn evaluate_with(op: &Op, x: &Operands<'_>) -> Result<Vec<Array>, Exe
         Op::GreaterEqual(op) => one(e::compare(x, |o| o.is_ge(), op.x, op.y)),
         Op::Less(op) => one(e::compare(x, |o| o.is_lt(), op.x, op.y)),
         Op::LessEqual(op) => one(e::compare(x, |o| o.is_le(), op.x, op.y)),
-        Op::LogicalAnd(op) => one(e::logical_and(x, op.x, op.y)),
+        Op::LogicalAnd(op) => one(e::logical(x, |a, b| a && b, op.x, op.y)),
+        Op::LogicalOr(op) => one(e::logical(x, |a, b| a || b, op.x, op.y)),
+        Op::LogicalXor(op) => one(e::logical(x, |a, b| a != b, op.x, op.y)),
         Op::LogicalNot(op) => one(e::logical_not(x, op.x)),
         Op::Select(op) => one(e::select(x, op)),
         Op::Cast(op) => one(e::cast(x, op)),
-        Op::Abs(op) => one(e::map(x, op.x, f32::abs)),
-        Op::Clip(op) => one(e::map(x, op.x, |v| e::clip(v, op.alpha, op.beta))),
-        Op::Log(op) => one(e::map(x, op.x, |v| (v + op.epsilon).ln())),
-        Op::Rsqrt(op) => one(e::map(x, op.x, |v| 1.0 / (v + op.epsilon).sqrt())),
-        Op::Erf(_)
+        Op::Abs(_)
+        | Op::Acos(_)
+        | Op::Asin(_)
+        | Op::Atan(_)
+        | Op::Atanh(_)
+        | Op::Ceil(_)
+        | Op::Clip(_)
+        | Op::Cos(_)
+        | Op::Cosh(_)
+        | Op::Erf(_)
         | Op::Exp(_)
+        | Op::Exp2(_)
+        | Op::Floor(_)
         | Op::Gelu(_)
+        | Op::Inverse(_)
+        | Op::Log(_)
         | Op::Relu(_)
+        | Op::Round(_)
+        | Op::Rsqrt(_)
         | Op::Sigmoid(_)
+        | Op::Sign(_)
         | Op::Silu(_)
+        | Op::Sin(_)
+        | Op::Sinh(_)
         | Op::Sqrt(_)
         | Op::Square(_)
-        | Op::Tanh(_) => one(e::unary(x, op)),
+        | Op::Tan(_)
+        | Op::Tanh(_)
+        | Op::Threshold(_)
+        | Op::ClampedRelu(_)
+        | Op::Elu(_)
+        | Op::LeakyRelu(_)
+        | Op::LinearActivation(_)
+        | Op::Prelu(_)
+        | Op::Relu6(_)
+        | Op::ScaledTanh(_)
+        | Op::SigmoidHard(_)
+        | Op::Softplus(_)
+        | Op::SoftplusParametric(_)
+        | Op::Softsign(_)
+        | Op::ThresholdedRelu(_) => one(e::activation(x, op)),
         Op::Conv(op) => one(product::conv(x, op)),
         Op::Linear(op) => one(product::linear(x, op)),
         Op::Matmul(op) => one(product::matmul(x, op)),
         Op::LayerNorm(op) => one(r::layer_norm(x, op)),
         Op::Softmax(op) => one(r::softmax(x, op)),
-        Op::ReduceSum(op) => one(r::reduce(x, r::SUM, op.x, op.axes.as_deref(), op.keep_dims)),
-        Op::ReduceMean(op) => one(r::reduce(x, r::MEAN, op.x, op.axes.as_deref(), op.keep_dims)),
-        Op::ReduceMax(op) => one(r::reduce(x, r::MAX, op.x, op.axes.as_deref(), op.keep_dims)),
-        Op::ReduceMin(op) => one(r::reduce(x, r::MIN, op.x, op.axes.as_deref(), op.keep_dims)),
-        Op::ReduceL2Norm(op) => one(r::reduce(x, r::L2, op.x, op.axes.as_deref(), op.keep_dims)),
+        Op::ReduceL1Norm(op) => reduce(Reduction::L1Norm, op.x, op.axes.as_deref(), op.keep_dims),
+        Op::ReduceL2Norm(op) => reduce(Reduction::L2Norm, op.x, op.axes.as_deref(), op.keep_dims),
+        Op::ReduceLogSum(op) => reduce(Reduction::LogSum, op.x, op.axes.as_deref(), op.keep_dims),
+        Op::ReduceLogSumExp(op) => {
+            reduce(Reduction::LogSumExp, op.x, op.axes.as_deref(), op.keep_dims)
+        }
+        Op::ReduceMax(op) => reduce(Reduction::Max, op.x, op.axes.as_deref(), op.keep_dims),
+        Op::ReduceMean(op) => reduce(Reduction::Mean, op.x, op.axes.as_deref(), op.keep_dims),
+        Op::ReduceMin(op) => reduce(Reduction::Min, op.x, op.axes.as_deref(), op.keep_dims),
+        Op::ReduceProd(op) => reduce(Reduction::Product, op.x, op.axes.as_deref(), op.keep_dims),
+        Op::ReduceSum(op) => reduce(Reduction::Sum, op.x, op.axes.as_deref(), op.keep_dims),
+        Op::ReduceSumSquare(op) => {
+            reduce(Reduction::SumSquare, op.x, op.axes.as_deref(), op.keep_dims)
+        }
+        Op::Argsort(op) => one(o::argsort(x, op)),
+        Op::Cumsum(op) => one(o::cumsum(x, op)),
+        Op::ReduceArgmax(op) => {
+            let how = (o::First::Largest, op.output_dtype);
+            one(o::extreme(x, op.x, op.axis, op.keep_dims, how))
+        }
+        Op::ReduceArgmin(op) => {
+            let how = (o::First::Smallest, op.output_dtype);
+            one(o::extreme(x, op.x, op.axis, op.keep_dims, how))
+        }
+        Op::Topk(op) => o::topk(x, op),
         Op::Concat(op) => one(m::concat_op(x, op)),
         Op::ExpandDims(op) => one(m::expand_dims(x, op)),
         Op::Gather(op) => one(m::gather(x, op)),

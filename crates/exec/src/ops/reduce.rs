@@ -3,18 +3,13 @@
 use russet_ir::Value;
 use russet_ir::ops::{LayerNorm, Softmax};
 
+use super::elementwise::places;
 use super::{Operands, checked_len};
 use crate::kernels::layer_norm::{Affine, layer_norm as norm_kernel};
 use crate::kernels::reduce::{Reduction, reduce as reduce_kernel};
 use crate::kernels::softmax::softmax as softmax_kernel;
 use crate::kernels::strided::transpose;
 use crate::{Array, ExecError};
-
-pub(super) const SUM: Reduction = Reduction::Sum;
-pub(super) const MEAN: Reduction = Reduction::Mean;
-pub(super) const MAX: Reduction = Reduction::Max;
-pub(super) const MIN: Reduction = Reduction::Min;
-pub(super) const L2: Reduction = Reduction::L2Norm;
 
 pub(super) fn softmax(x: &Operands<'_>, op: &Softmax) -> Result<Array, ExecError> {
     let a = x.array(op.x)?;
@@ -84,11 +79,38 @@ pub(super) fn reduce(
     let shape: Vec<usize> = shape.collect();
     let mut out = vec![0.0; checked_len(&shape)?];
     if let Some(ints) = a.as_i32() {
-        // Exact up to 2^24, which indices and lengths stay below.
-        let floats: Vec<f32> = ints.iter().map(|&i| i as f32).collect();
-        reduce_kernel(op, &floats, &a.shape, &over, &mut out);
-        return Ok(Array::i32(shape, out.into_iter().map(|f| f as i32).collect()));
+        let rows = rows(ints, &a.shape, &over, out.len());
+        return Ok(Array::i32(shape, rows.iter().map(|row| of_ints(op, row)).collect()));
     }
     reduce_kernel(op, x.floats(&a)?, &a.shape, &over, &mut out);
     Ok(x.stored(shape, out))
+}
+
+/// The integers of each result.
+fn rows(ints: &[i32], shape: &[usize], over: &[bool], n_results: usize) -> Vec<Vec<i32>> {
+    let kept: Vec<usize> = shape.iter().zip(over).map(|(&n, &o)| if o { 1 } else { n }).collect();
+    let mut rows = vec![Vec::new(); n_results];
+    places(&kept, shape).into_iter().zip(ints).for_each(|(at, &i)| rows[at].push(i));
+    rows
+}
+
+/// A reduction of integers: whole numbers wrap, fractions are taken towards zero.
+fn of_ints(op: Reduction, row: &[i32]) -> i32 {
+    let sum = |f: fn(i64) -> i64| row.iter().fold(0i64, |n, &i| n.wrapping_add(f(i.into())));
+    let floats = || row.iter().map(|&i| f64::from(i));
+    match op {
+        Reduction::Sum => sum(|i| i) as i32,
+        Reduction::SumSquare => sum(|i| i * i) as i32,
+        Reduction::L1Norm => sum(i64::abs) as i32,
+        Reduction::Product => row.iter().fold(1, |n: i32, &i| n.wrapping_mul(i)),
+        Reduction::Max => row.iter().copied().max().unwrap_or(i32::MIN),
+        Reduction::Min => row.iter().copied().min().unwrap_or(i32::MAX),
+        Reduction::Mean => (sum(|i| i) as f64 / row.len() as f64) as i32,
+        Reduction::L2Norm => floats().map(|x| x * x).sum::<f64>().sqrt() as i32,
+        Reduction::LogSum => (sum(|i| i) as f64).ln() as i32,
+        Reduction::LogSumExp => {
+            let max = floats().fold(f64::NEG_INFINITY, f64::max);
+            (max + floats().map(|x| (x - max).exp()).sum::<f64>().ln()) as i32
+        }
+    }
 }

@@ -1,7 +1,8 @@
 //! Ops on each element: arithmetic, comparison, activations, casts.
 
+use crate::dims::Calculation;
 use crate::infer::{Known, Outputs, TypeError, Types};
-use crate::{DType, OpDef, Value, Work, op, string_param};
+use crate::{DType, Dim, OpDef, TensorType, Value, Work, op, string_param};
 
 op! {
     /// `x + y`, broadcast.
@@ -26,6 +27,14 @@ op! {
 op! {
     /// The smaller of `x` and `y`, broadcast.
     "minimum" since Ios15 => Minimum { x: Value; y: Value }
+}
+op! {
+    /// `x / y` rounded towards minus infinity, broadcast.
+    "floor_div" since Ios15 => FloorDiv { x: Value; y: Value }
+}
+op! {
+    /// What `floor_div` leaves of `x`: it has the sign of `y`. Broadcast.
+    "mod" since Ios15 => Mod { x: Value; y: Value }
 }
 op! {
     /// `x` to the power `y`, broadcast.
@@ -60,17 +69,30 @@ op! {
     "logical_and" since Ios15 => LogicalAnd { x: Value; y: Value }
 }
 op! {
+    /// Is at least one true? Broadcast.
+    "logical_or" since Ios15 => LogicalOr { x: Value; y: Value }
+}
+op! {
+    /// Is exactly one true? Broadcast.
+    "logical_xor" since Ios15 => LogicalXor { x: Value; y: Value }
+}
+op! {
     /// The opposite.
     "logical_not" since Ios15 => LogicalNot { x: Value }
 }
 
-/// Type rule and work of binary arithmetic: broadcast, same dtype out.
+/// Type rule and work of binary arithmetic: broadcast, same dtype out. What is computed with shapes
+/// is known before running.
 macro_rules! arithmetic {
-    ($($op:ident: $exps:literal),*) => {$(
+    ($($op:ident: $exps:literal $(, $calculation:ident)?);* $(;)?) => {$(
         impl OpDef for $op {
             fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
                 types.number(self.x)?;
-                Ok(types.broadcast(self.x, self.y)?.into())
+                let out = types.broadcast(self.x, self.y)?;
+                #[allow(unused_mut, unused_assignments)]
+                let mut known = None;
+                $(known = calculated(types, Calculation::$calculation, self.x, self.y, &out);)?
+                Ok(Outputs::dims(out, known))
             }
 
             fn work(&self, types: &Types<'_>) -> Work {
@@ -81,7 +103,28 @@ macro_rules! arithmetic {
     )*};
 }
 
-arithmetic!(Add: 0, Sub: 0, Mul: 0, RealDiv: 1, Maximum: 0, Minimum: 0, Pow: 1);
+arithmetic! {
+    Add: 0, Add; Sub: 0, Sub; Mul: 0, Mul; RealDiv: 1; FloorDiv: 1, FloorDiv; Mod: 1, Mod;
+    Maximum: 0, Max; Minimum: 0, Min; Pow: 1;
+}
+
+/// Shape arithmetic: the elements of `x` and `y` combined, as far as they are known.
+fn calculated(
+    types: &Types<'_>,
+    calculation: Calculation,
+    x: Value,
+    y: Value,
+    out: &TensorType,
+) -> Option<Vec<Dim>> {
+    if out.rank() > 1 {
+        return None;
+    }
+    let (x, y) = (types.known_ints(x)?, types.known_ints(y)?);
+    // A number beside a vector, or two vectors of one length: all that rank 1 broadcasts.
+    let n = if x.len() == 1 { y.len() } else { x.len() };
+    let at = |v: &[Dim], i: usize| v.get(if v.len() == 1 { 0 } else { i }).cloned();
+    (0..n).map(|i| calculation.on(&at(&x, i)?, &at(&y, i)?)).collect()
+}
 
 /// Type rule and work of comparison: broadcast, `bool` out.
 macro_rules! comparison {
@@ -106,12 +149,18 @@ fn broadcast_elements(types: &Types<'_>, x: Value, y: Value) -> u64 {
     types.broadcast(x, y).ok().and_then(|t| t.n_elements()).unwrap_or(0)
 }
 
-impl OpDef for LogicalAnd {
-    fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
-        types.bool(self.x)?;
-        Ok(types.broadcast(self.x, self.y)?.into())
-    }
+macro_rules! logical {
+    ($($op:ident),*) => {$(
+        impl OpDef for $op {
+            fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
+                types.bool(self.x)?;
+                Ok(types.broadcast(self.x, self.y)?.into())
+            }
+        }
+    )*};
 }
+
+logical!(LogicalAnd, LogicalOr, LogicalXor);
 
 impl OpDef for LogicalNot {
     fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
@@ -198,6 +247,7 @@ macro_rules! unary {
         }
     )*};
 }
+pub(super) use unary;
 
 unary! {
     Abs: number, 1, 0;

@@ -4,6 +4,7 @@
 //! To add an op: declare it in one of these files with its [`OpDef`](crate::OpDef), list it in
 //! `op_enum!` below, give it a kernel in `russet-exec`, and a case in `cases/ops`.
 
+mod activation;
 mod attention;
 mod constexpr;
 mod control;
@@ -11,12 +12,15 @@ mod conv;
 mod elementwise;
 mod movement;
 mod norm;
+mod order;
 mod pool;
 mod recurrent;
 mod reduce;
 mod resize;
 mod structure;
+mod unary;
 
+pub use activation::*;
 pub use attention::*;
 pub use constexpr::*;
 pub use control::*;
@@ -24,19 +28,26 @@ pub use conv::*;
 pub use elementwise::*;
 pub use movement::*;
 pub use norm::*;
+pub use order::*;
 pub use pool::*;
 pub use recurrent::*;
 pub use reduce::*;
 pub use resize::*;
 pub use structure::*;
+pub use unary::*;
 
 crate::op_enum! {
     // structure
     Const, Identity, Cond,
     // elementwise
-    Add, Sub, Mul, RealDiv, Maximum, Minimum, Pow,
-    Equal, NotEqual, Greater, GreaterEqual, Less, LessEqual, LogicalNot, LogicalAnd,
+    Add, Sub, Mul, RealDiv, FloorDiv, Mod, Maximum, Minimum, Pow,
+    Equal, NotEqual, Greater, GreaterEqual, Less, LessEqual,
+    LogicalNot, LogicalAnd, LogicalOr, LogicalXor,
     Abs, Clip, Erf, Exp, Gelu, Log, Relu, Rsqrt, Sigmoid, Silu, Sqrt, Square, Tanh,
+    Acos, Asin, Atan, Atanh, Ceil, Cos, Cosh, Exp2, Floor, Inverse, Round, Sign, Sin, Sinh, Tan,
+    Threshold,
+    ClampedRelu, Elu, LeakyRelu, LinearActivation, Prelu, Relu6, ScaledTanh, SigmoidHard, Softplus,
+    SoftplusParametric, Softsign, ThresholdedRelu,
     Cast, Select,
     // matrix products
     Conv, Linear, Matmul,
@@ -55,7 +66,10 @@ crate::op_enum! {
     WhileLoop, MakeList, ListLength, ListWrite, ListRead, ListGather, ListScatter,
     ReadState, WriteState, Classify, TensorBufferToTensor, TensorToTensorBuffer,
     // norms and reductions
-    LayerNorm, ReduceL2Norm, ReduceMax, ReduceMean, ReduceMin, ReduceSum, Softmax,
+    LayerNorm, ReduceL1Norm, ReduceL2Norm, ReduceLogSum, ReduceLogSumExp, ReduceMax, ReduceMean,
+    ReduceMin, ReduceProd, ReduceSum, ReduceSumSquare, Softmax,
+    // along one axis
+    Argsort, Cumsum, ReduceArgmax, ReduceArgmin, Topk,
     // data movement
     Concat, ExpandDims, Gather, Reshape, Shape, SliceByIndex, SliceBySize, Split, Squeeze,
     Transpose,

@@ -1,5 +1,6 @@
 //! Ops that move elements: shape changes, slices, gathers, concatenation.
 
+use crate::dims::KNOWN_MAX;
 use crate::infer::{Outputs, TypeError, Types};
 use crate::{DType, Dim, OpDef, Symbol, TensorType, Value, op, resolve_axis};
 
@@ -197,9 +198,6 @@ impl OpDef for Concat {
         Ok(Outputs::dims(out, dims))
     }
 }
-
-/// Elements up to which shape arithmetic is followed: a shape doubled forty times is none.
-const KNOWN_MAX: usize = 1024;
 
 /// The sum of extents; a symbol named after its parts when some are symbols.
 fn sum(dims: &[Dim]) -> Dim {

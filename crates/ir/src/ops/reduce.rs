@@ -91,6 +91,37 @@ op! {
     }
 }
 
+op! {
+    /// The sum of magnitudes over `axes` (all when absent).
+    "reduce_l1_norm" since Ios15 => ReduceL1Norm {
+        x: Value; axes: Option<Vec<i32>>; keep_dims: bool = false
+    }
+}
+op! {
+    /// The logarithm of the sum over `axes` (all when absent).
+    "reduce_log_sum" since Ios15 => ReduceLogSum {
+        x: Value; axes: Option<Vec<i32>>; keep_dims: bool = false
+    }
+}
+op! {
+    /// The logarithm of the sum of exponentials over `axes` (all when absent).
+    "reduce_log_sum_exp" since Ios15 => ReduceLogSumExp {
+        x: Value; axes: Option<Vec<i32>>; keep_dims: bool = false
+    }
+}
+op! {
+    /// The product over `axes` (all when absent).
+    "reduce_prod" since Ios15 => ReduceProd {
+        x: Value; axes: Option<Vec<i32>>; keep_dims: bool = false
+    }
+}
+op! {
+    /// The sum of squares over `axes` (all when absent).
+    "reduce_sum_square" since Ios15 => ReduceSumSquare {
+        x: Value; axes: Option<Vec<i32>>; keep_dims: bool = false
+    }
+}
+
 /// The reduced axes, sorted; all of them when none are named.
 pub(super) fn reduced(
     types: &Types<'_>,
@@ -104,7 +135,7 @@ pub(super) fn reduced(
 }
 
 macro_rules! reduction {
-    ($($op:ident: $flops:literal),*) => {$(
+    ($($op:ident: $flops:literal, $exps:literal);* $(;)?) => {$(
         impl OpDef for $op {
             fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
                 let x = types.number(self.x)?;
@@ -119,11 +150,23 @@ macro_rules! reduction {
             }
 
             fn work(&self, types: &Types<'_>) -> Work {
-                let flops = types.n_elements(self.x).saturating_mul($flops);
-                Work { flops, ..Work::default() }
+                let n = types.n_elements(self.x);
+                let (flops, exps) = (n.saturating_mul($flops), n.saturating_mul($exps));
+                Work { flops, exps, ..Work::default() }
             }
         }
     )*};
 }
 
-reduction!(ReduceSum: 1, ReduceMean: 1, ReduceMax: 1, ReduceMin: 1, ReduceL2Norm: 2);
+reduction! {
+    ReduceL1Norm: 2, 0;
+    ReduceL2Norm: 2, 0;
+    ReduceLogSum: 1, 0;
+    ReduceLogSumExp: 2, 1;
+    ReduceMax: 1, 0;
+    ReduceMean: 1, 0;
+    ReduceMin: 1, 0;
+    ReduceProd: 1, 0;
+    ReduceSum: 1, 0;
+    ReduceSumSquare: 2, 0;
+}

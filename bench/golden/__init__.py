@@ -1,0 +1,1 @@
+"""Golden values of every op, a module for each kind; importing one adds its cases."""
