@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use russet_formats::mlpackage::{
     Description, Feature, FunctionDescription, Kind, decode_model, read, write,
 };
-use russet_ir::ops::Opaque;
+use russet_ir::ops::{Classify, ReadState, WriteState};
 use russet_ir::text::{Weights, parse, print};
 use russet_ir::{
     BlockId, DType, Graph, Op, Opset, Program, Symbol, Tensor, TensorType, Type, Value,
@@ -202,25 +202,13 @@ fn ops_without_outputs_and_lists_of_classes_are_kept() {
     let mut g = Graph::new("main");
     let x = g.add_input("x", f16.clone());
     let state = g.add_input("memory", Type::State(f16.clone()));
-    let opaque = |name: &str, operands: &[(&str, Value)], types: Vec<Type>| Opaque {
-        name: name.into(),
-        operands: operands.iter().map(|(p, v)| (p.to_string(), vec![*v])).collect(),
-        types,
-    };
-    let write_state = opaque("write_state", &[("data", x), ("input", state)], vec![]);
-    g.push(Op::Opaque(write_state), "").unwrap();
-    let read_state = opaque("read_state", &[("input", state)], vec![f16.into()]);
-    let y = g.push(Op::Opaque(read_state), "y").unwrap()[0];
+    g.push(WriteState { input: state, data: x }, "").unwrap();
+    let y = g.push(ReadState { input: state }, "y").unwrap()[0];
     let names = Tensor::strings(vec![2], vec!["cat".into(), "dog".into()]).unwrap();
-    let names = g.push_const(names, "class_classes");
-    let string = Type::from(TensorType::scalar(DType::String));
-    let scores =
-        Type::Dict(Box::new(string.clone()), Box::new(TensorType::scalar(DType::F32).into()));
-    let classify =
-        opaque("classify", &[("classes", names), ("probabilities", y)], vec![string, scores]);
+    let classes = g.push_const(names, "class_classes");
     let outputs = g.push_node(
         BlockId::BODY,
-        Op::Opaque(classify),
+        Classify { probabilities: y, classes }.into(),
         &["class".into(), "scores".into()],
         vec![],
         Default::default(),

@@ -4,7 +4,7 @@ use russet_ir::Value;
 use russet_ir::ops::{
     Affine, BoxMode, Coordinates, CropResize, CropResizeRoi, Interpolation, Outside, Resample,
     Resize, ResizeBilinear, ResizeNearestNeighbor, Sampling, SamplingMode, UpsampleBilinear,
-    UpsampleNearestNeighbor,
+    UpsampleNearestNeighbor, scaled_extent,
 };
 
 use super::{Operands, checked_len};
@@ -109,9 +109,9 @@ pub(super) fn upsample_nearest(
     op: &UpsampleNearestNeighbor,
 ) -> Result<Array, ExecError> {
     let scales = [op.scale_factor_height, op.scale_factor_width];
-    let size = |i: usize, n: usize| Some(scales[i].of(n as u64)? as usize);
+    let size = |i: usize, n: usize| Some(scaled_extent(scales[i], n as u64)? as usize);
     image(x, op.x, size, |i, n, out| {
-        let at = |k: usize| ((k as f32 / scales[i].factor()) as usize).min(n - 1);
+        let at = |k: usize| ((k as f32 / scales[i].to_f32()) as usize).min(n - 1);
         (0..out).map(|k| whole(at(k))).collect()
     })
 }
@@ -121,7 +121,7 @@ pub(super) fn upsample_bilinear(
     op: &UpsampleBilinear,
 ) -> Result<Array, ExecError> {
     let scales = [op.scale_factor_height, op.scale_factor_width];
-    let size = |i: usize, n: usize| Some(scales[i].of(n as u64)? as usize);
+    let size = |i: usize, n: usize| Some(scaled_extent(scales[i], n as u64)? as usize);
     let mode = match (op.align_corners, op.half_pixel_centers.unwrap_or(!op.align_corners)) {
         (true, _) => SamplingMode::StrictAlignCorners,
         (false, true) => SamplingMode::UnalignCorners,

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use russet_ir::ops::{Const, Opaque};
 use russet_ir::{BlockId, Finding, Graph, Op, Origin, Tensor, Type, Value};
 
-use super::fit::{Fit, Operand, fit};
+use super::fit::{Fit, Operand, fit, nodeless};
 use super::names::Names;
 use super::read::Decoder;
 use super::{proto, value};
@@ -77,7 +77,7 @@ impl Decoder<'_> {
                 }
                 arguments.push((param.clone(), operands));
             }
-            let fit = fit(&op.r#type, &arguments, self.opset);
+            let fit = fit(&op.r#type, &arguments, self.opset, 0);
             for (param, argument) in op.inputs.sorted() {
                 let names = argument.arguments.iter().filter_map(|b| match &b.bound {
                     Some(proto::Bound::Name(n)) => Some(n.clone()),
@@ -208,14 +208,17 @@ impl Decoder<'_> {
             let ty = value::decode_type(output.r#type.as_ref(), name);
             types.push(ty.map_err(|e| Error::malformed(file, Some(&output.name), e))?);
         }
-        let declared = match fit(&op.r#type, &arguments, self.opset) {
-            Fit::Declared(declared, _) => match r.agrees(&declared, &types, &blocks) {
-                Ok(()) => Some(declared),
-                Err(why) => {
-                    self.keep_whole(&r.graph.name, op, why);
-                    None
+        let fresh = r.graph.n_values();
+        let declared = match fit(&op.r#type, &arguments, self.opset, fresh) {
+            Fit::Declared(declared, _) => {
+                match r.complete(block, at, declared, &mut arguments, &types, &blocks) {
+                    Ok(declared) => Some(declared),
+                    Err(why) => {
+                        self.keep_whole(&r.graph.name, op, why);
+                        None
+                    }
                 }
-            },
+            }
             Fit::Misfit(why) => {
                 self.keep_whole(&r.graph.name, op, why);
                 None
@@ -280,6 +283,32 @@ impl Reading {
         let op = Const { val }.into();
         let made = self.graph.push_node(block, op, &names, vec![], Origin::default());
         made.expect("a constant has no operands")[0]
+    }
+
+    /// `op` with nodes for the constants that have none, if the ir infers for it what the package
+    /// states.
+    fn complete(
+        &mut self,
+        block: BlockId,
+        at: &str,
+        mut op: Op,
+        arguments: &mut [(String, Vec<Operand>)],
+        stated: &[Type],
+        blocks: &[BlockId],
+    ) -> Result<Op, String> {
+        let fresh = self.graph.n_values();
+        let read: HashSet<usize> = op.operands().iter().map(|v| v.index()).collect();
+        let mut made = HashMap::new();
+        for (i, (param, operand)) in (fresh..).zip(nodeless(arguments)) {
+            if let (true, Some(t)) = (read.contains(&i), &operand.constant) {
+                let v = self.constant(block, &format!("{at}_{param}"), t.clone());
+                operand.value = Some(v);
+                made.insert(i, v);
+            }
+        }
+        op.map_values(&mut |v| made.get(&v.index()).copied().unwrap_or(v));
+        self.agrees(&op, stated, blocks)?;
+        Ok(op)
     }
 
     /// Does the ir infer for `op` what the package states?

@@ -239,19 +239,31 @@ impl Encoder<'_> {
             ..Default::default()
         };
         let float = float_type(graph, &node.op);
+        // Before iOS 18 the constants of a compressed weight are attributes, as of a `const`.
+        let is_attribute = is_constexpr(&op_name) && self.program.opset < Opset::Ios18;
         for (param, arg) in node.op.args(self.program.opset) {
             let values = match arg {
                 Arg::Value(v) => vec![v],
                 Arg::Values(vs) => vs,
                 Arg::Attr(attr) => {
+                    let attr = typed(param, attr, float);
+                    if is_constexpr(&op_name) {
+                        let value = self.value(&attr)?;
+                        match is_attribute {
+                            true => drop(operation.attributes.insert(param.to_owned(), value)),
+                            false => {
+                                let inline = argument([by_value(value)]);
+                                operation.inputs.insert(param.to_owned(), inline);
+                            }
+                        }
+                        continue;
+                    }
                     let constant = names.unique(&format!("{name}_{param}"));
-                    operations.push(self.constant(&constant, &tensor(attr, float))?);
+                    operations.push(self.constant(&constant, &attr)?);
                     operation.inputs.insert(param.to_owned(), argument([by_name(constant)]));
                     continue;
                 }
             };
-            // Before iOS 18 the constants of a compressed weight are attributes, as of a `const`.
-            let is_attribute = is_constexpr(&op_name) && self.program.opset < Opset::Ios18;
             if let (true, [v]) = (is_attribute, values.as_slice())
                 && let Some(t) = graph.constant(*v)
             {
@@ -327,6 +339,28 @@ fn only_inlined(graph: &Graph, v: Value) -> bool {
 fn float_type(graph: &Graph, op: &Op) -> DType {
     let dtypes = op.operands().into_iter().filter_map(|v| Some(graph.ty(v).tensor()?.dtype));
     dtypes.into_iter().next().filter(|d| d.is_float()).unwrap_or(DType::F32)
+}
+
+/// Parameters whose element type is not that of the op's first operand (coremltools' op
+/// definitions).
+const TYPED: [(&str, DType); 4] = [
+    ("scale_factor_height", DType::F32),
+    ("scale_factor_width", DType::F32),
+    ("spatial_scale", DType::F32),
+    ("resized_dims", DType::U32),
+];
+
+/// A parameter as the constant it is in a package.
+fn typed(param: &str, attr: Attr, float: DType) -> Tensor {
+    let own = TYPED.iter().find(|(p, _)| *p == param).map(|(_, dtype)| *dtype);
+    match (own, attr) {
+        (Some(DType::U32), Attr::Int(i)) => {
+            let bytes = i.to_le_bytes().to_vec();
+            Tensor::new(DType::U32, vec![], bytes.into()).expect("four bytes")
+        }
+        (Some(float), attr) if float.is_float() => tensor(attr, float),
+        (_, attr) => tensor(attr, float),
+    }
 }
 
 fn tensor(attr: Attr, float: DType) -> Tensor {

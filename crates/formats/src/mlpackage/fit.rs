@@ -21,7 +21,10 @@ pub enum Fit {
 }
 
 /// Tries every parameter as a value first, and as an attribute where the declaration says so.
-pub fn fit(name: &str, arguments: &[(String, Vec<Operand>)], opset: Opset) -> Fit {
+///
+/// A constant without a node that the declaration wants as a value is one of the values from
+/// `fresh` on, in the order of [`nodeless`]: the caller makes a node for it.
+pub fn fit(name: &str, arguments: &[(String, Vec<Operand>)], opset: Opset, fresh: usize) -> Fit {
     if !Op::DECLARED.iter().any(|d| d.name == name && d.is_in(opset)) {
         return Fit::Undeclared;
     }
@@ -29,13 +32,13 @@ pub fn fit(name: &str, arguments: &[(String, Vec<Operand>)], opset: Opset) -> Fi
         [Operand { constant: Some(t), .. }] => attr(t),
         _ => None,
     };
-    let nodeless = |operands: &[Operand]| operands.iter().any(|o| o.value.is_none());
-    let mut attrs: HashSet<String> =
-        arguments.iter().filter(|(_, o)| nodeless(o)).map(|(param, _)| param.clone()).collect();
+    let mut attrs = HashSet::new();
     loop {
         let mut args = Args::default();
+        let mut fresh = (fresh..).map(Value::from_index);
         for (param, operands) in arguments {
-            let values: Vec<Value> = operands.iter().filter_map(|o| o.value).collect();
+            let values = operands.iter().filter_map(|o| o.value.or_else(|| fresh.next()));
+            let values: Vec<Value> = values.collect();
             let arg = match (attrs.contains(param), values.as_slice()) {
                 (true, _) => match attribute(operands) {
                     Some(attr) => Arg::Attr(attr),
@@ -58,6 +61,15 @@ pub fn fit(name: &str, arguments: &[(String, Vec<Operand>)], opset: Opset) -> Fi
             Some(Err(e)) => return Fit::Misfit(e.to_string()),
         }
     }
+}
+
+/// The operands that have no node, in the order in which [`fit`] numbers them.
+pub fn nodeless(
+    arguments: &mut [(String, Vec<Operand>)],
+) -> impl Iterator<Item = (&str, &mut Operand)> {
+    let all = arguments.iter_mut();
+    let all = all.flat_map(|(param, o)| o.iter_mut().map(|o| (param.as_str(), o)));
+    all.filter(|(_, o)| o.value.is_none())
 }
 
 /// A constant as an attribute.

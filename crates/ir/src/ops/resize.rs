@@ -1,7 +1,7 @@
 //! Images of another size: upsampling, resizing, crops, resampling.
 
 use crate::infer::{Outputs, TypeError, Types};
-use crate::{Attr, Dim, OpDef, Param, Symbol, TensorType, Value, Work, op, string_param};
+use crate::{Dim, Number, OpDef, Symbol, TensorType, Value, Work, op, string_param};
 
 string_param! {
     /// Where on the input axis the points of the output axis lie.
@@ -50,63 +50,30 @@ string_param! {
     }
 }
 
-/// A factor that may be written as an integer or a float, and is written back as it was.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Scale {
-    Int(i32),
-    Float(f32),
-}
-
-impl Scale {
-    /// The extent of an axis of `n` scaled; `None` when it is no extent.
-    pub fn of(self, n: u64) -> Option<u64> {
-        let scaled = match self {
-            Scale::Int(k) => f64::from(k) * n as f64,
-            // In double, as the converter computes it: 4/3 * 3 stays 4 only so.
-            Scale::Float(k) => (f64::from(k) * n as f64).floor(),
-        };
-        (scaled >= 1.0 && scaled < 1e9).then_some(scaled as u64)
-    }
-
-    pub fn factor(self) -> f32 {
-        match self {
-            Scale::Int(k) => k as f32,
-            Scale::Float(k) => k,
-        }
-    }
-}
-
-impl Param for Scale {
-    const EXPECTED: &'static str = "a number";
-    fn to_arg(&self) -> Option<crate::Arg> {
-        Some(crate::Arg::Attr(match *self {
-            Scale::Int(i) => Attr::Int(i),
-            Scale::Float(x) => Attr::Float(x),
-        }))
-    }
-    fn from_arg(arg: &crate::Arg) -> Option<Self> {
-        match arg {
-            crate::Arg::Attr(Attr::Int(i)) => Some(Scale::Int(*i)),
-            crate::Arg::Attr(Attr::Float(x)) => Some(Scale::Float(*x)),
-            _ => None,
-        }
-    }
+/// The extent of an axis of `n` scaled by `factor`; `None` when it is no extent.
+pub fn scaled_extent(factor: Number, n: u64) -> Option<u64> {
+    let scaled = match factor {
+        Number::Int(k) => f64::from(k) * n as f64,
+        // In double, as converters compute it: 4/3 * 3 stays 4 only so.
+        Number::Float(k) => (f64::from(k) * n as f64).floor(),
+    };
+    (1.0..1e9).contains(&scaled).then_some(scaled as u64)
 }
 
 op! {
     /// The last two axes of `x` made larger by repeating.
     "upsample_nearest_neighbor" since Ios15 => UpsampleNearestNeighbor {
         x: Value;
-        scale_factor_height: Scale = Scale::Int(1);
-        scale_factor_width: Scale = Scale::Int(1);
+        scale_factor_height: Number = Number::Int(1);
+        scale_factor_width: Number = Number::Int(1);
     }
 }
 op! {
     /// The last two axes of `x` made larger, values between pixels on a straight line.
     "upsample_bilinear" since Ios15 => UpsampleBilinear {
         x: Value;
-        scale_factor_height: Scale = Scale::Int(1);
-        scale_factor_width: Scale = Scale::Int(1);
+        scale_factor_height: Number = Number::Int(1);
+        scale_factor_width: Number = Number::Int(1);
         align_corners: bool = true;
         half_pixel_centers: Option<bool>, since Ios16;
     }
@@ -219,19 +186,19 @@ fn target(n: i32) -> Result<Dim, TypeError> {
 fn upsampled(
     types: &Types<'_>,
     x: Value,
-    height: Scale,
-    width: Scale,
+    height: Number,
+    width: Number,
 ) -> Result<Outputs, TypeError> {
     let t = types.float(x)?;
     if t.rank() < 3 {
         return Err(TypeError::Rank { at: x, found: t.rank(), expected: "at least 3" });
     }
-    let scaled = |d: &Dim, scale: Scale| match d {
-        Dim::Fixed(n) => scale.of(*n).map(Dim::Fixed).ok_or_else(|| {
-            TypeError::param(format!("an extent of {n} scaled by {}", scale.factor()))
+    let scaled = |d: &Dim, scale: Number| match d {
+        Dim::Fixed(n) => scaled_extent(scale, *n).map(Dim::Fixed).ok_or_else(|| {
+            TypeError::param(format!("an extent of {n} scaled by {}", scale.to_f32()))
         }),
         Dim::Symbol(s) => {
-            Ok(Dim::Symbol(Symbol::new(&format!("{s}.times{}", scale.factor()).replace('-', "m"))))
+            Ok(Dim::Symbol(Symbol::new(&format!("{s}.times{}", scale.to_f32()).replace('-', "m"))))
         }
     };
     let (h, w) = (&t.shape[t.rank() - 2], &t.shape[t.rank() - 1]);
