@@ -9,8 +9,7 @@ use russet_formats::mlpackage::{
 use russet_ir::ops::{Classify, ReadState, WriteState};
 use russet_ir::text::{Weights, parse, print};
 use russet_ir::{
-    BlockId, DType, Graph, Op, Opset, Program, Symbol, Tensor, TensorType, Type, Value,
-    verify_program,
+    BlockId, DType, Graph, Opset, Program, Symbol, Tensor, TensorType, Type, verify_program,
 };
 
 /// Every op of the ir, as text without the line that states the opset.

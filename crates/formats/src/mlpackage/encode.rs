@@ -328,9 +328,12 @@ fn only_inlined(graph: &Graph, v: Value) -> bool {
     let users = graph.users(v);
     let inlined = |id: &NodeId| {
         let op = &graph.node(*id).op;
-        let Op::Opaque(opaque) = op else { return is_constexpr(op.name()) };
-        let mut reading = opaque.operands.iter().filter(|(_, vs)| vs.contains(&v));
-        reading.all(|(param, _)| is_inlined(&opaque.name, param))
+        let mut reading = op.all_args().into_iter().filter(|(_, arg)| match arg {
+            Arg::Value(x) => *x == v,
+            Arg::Values(vs) => vs.contains(&v),
+            Arg::Attr(_) => false,
+        });
+        reading.all(|(param, _)| is_inlined(op.name(), param))
     };
     !users.is_empty() && !graph.is_output(v) && users.iter().all(inlined)
 }
