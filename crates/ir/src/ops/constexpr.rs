@@ -188,8 +188,11 @@ fn shift_scale(
 
 impl OpDef for ConstexprBlockwiseShiftScale {
     fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
-        types.number(self.data)?;
-        let (_, shape) = fixed(types, self.data)?;
+        let (found, shape) = fixed(types, self.data)?;
+        if !found.is_float() && !found.is_int() {
+            let (at, expected) = (self.data, "a number");
+            return Err(TypeError::DType { at, found, expected });
+        }
         let dtype = shift_scale(types, &shape, self.scale, self.offset)?;
         Ok(tensor(dtype, shape).into())
     }

@@ -322,7 +322,7 @@ impl OpDef for CropResizeRoi {
 impl OpDef for CropResize {
     fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
         let x = rank_4(types, self.x)?;
-        let boxes = types.number(self.boxes)?;
+        let boxes = types.element(self.boxes)?;
         if boxes.rank() != 2 {
             return Err(TypeError::Rank { at: self.boxes, found: boxes.rank(), expected: "2" });
         }
@@ -346,7 +346,7 @@ impl OpDef for CropResize {
 impl OpDef for Resample {
     fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
         let x = rank_4(types, self.x)?;
-        let at = types.number(self.coordinates)?;
+        let at = types.element(self.coordinates)?;
         if at.rank() != 4 {
             return Err(TypeError::Rank { at: self.coordinates, found: at.rank(), expected: "4" });
         }
