@@ -16,6 +16,8 @@ pub enum Fit {
     /// As declared; these parameters are attributes.
     Declared(Op, HashSet<String>),
     Undeclared,
+    /// The ir has a value where the package has a constant inline: it needs a node.
+    NeedsNode(String),
     /// The ir declares it, but not with these arguments.
     Misfit(String),
 }
@@ -39,6 +41,7 @@ pub fn fit(name: &str, arguments: &[(String, Vec<Operand>)], opset: Opset) -> Fi
             let arg = match (attrs.contains(param), values.as_slice()) {
                 (true, _) => match attribute(operands) {
                     Some(attr) => Arg::Attr(attr),
+                    None if nodeless(operands) => return Fit::NeedsNode(param.clone()),
                     None => return Fit::Misfit(format!("`{param}` is not understood")),
                 },
                 (false, [one]) => Arg::Value(*one),
@@ -54,6 +57,11 @@ pub fn fit(name: &str, arguments: &[(String, Vec<Operand>)], opset: Opset) -> Fi
                     && arguments.iter().any(|(p, o)| p == param && attribute(o).is_some()) =>
             {
                 attrs.insert(param.to_owned());
+            }
+            Some(Err(ArgError::Kind { param, .. }))
+                if arguments.iter().any(|(p, o)| p == param && nodeless(o)) =>
+            {
+                return Fit::NeedsNode(param.to_owned());
             }
             Some(Err(e)) => return Fit::Misfit(e.to_string()),
         }
