@@ -42,6 +42,9 @@ pub enum Error {
     Choice { file: PathBuf, option: &'static str, found: String, why: String },
     #[error("the model is a {found}, an ML Program is expected")]
     NotMlProgram { file: PathBuf, found: &'static str },
+    /// Something else than what is read here, by what it is and what to do with it.
+    #[error("it is {found}")]
+    Foreign { file: PathBuf, found: &'static str, advice: &'static str },
     #[error("{error}")]
     Op { file: PathBuf, at: String, error: Box<OpError> },
     /// A program that the format cannot hold.
@@ -71,6 +74,7 @@ impl Error {
             Family { .. } => "unknown-family",
             Choice { .. } => "bad-choice",
             NotMlProgram { .. } => "not-an-ml-program",
+            Foreign { .. } => "foreign-format",
             Op { .. } => "type-mismatch",
             Unwritable { .. } => "unwritable",
             Exists { .. } => "output-exists",
@@ -105,6 +109,7 @@ impl Error {
             | Family { file, .. }
             | Choice { file, .. }
             | NotMlProgram { file, .. }
+            | Foreign { file, .. }
             | Op { file, .. }
             | Unwritable { file, .. }
             | Exists { file, .. } => file,
@@ -138,6 +143,7 @@ impl Error {
             DuplicateTensor { .. } => "every tensor is in one shard; one of the two files is stale",
             NotMlProgram { .. } => "convert the source again, to an ML Program",
             Exists { .. } => "choose another output, or move what is there away",
+            Foreign { advice, .. } => advice,
             Unwritable { help, .. } => return help.map(str::to_owned),
             _ => return None,
         };

@@ -1,8 +1,11 @@
 //! Models on disk, as programs of the ir and back.
 //!
 //! - [`huggingface`]: a folder with `config.json` and safetensors becomes a program in f32;
+//! - [`container`]: whatever holds a Core ML model, opened;
+//! - [`network`]: neural networks of the format before ML Programs, described;
 //! - [`mil_text`]: Apple's text of a program, there and back;
 //! - [`mlpackage`]: Core ML packages, read and written;
+//! - [`mlmodelc`]: what Core ML makes of a package before it loads it, read and written;
 //! - [`arrays`]: inputs and outputs as `.npy`, `.npz` and `.safetensors`;
 //! - [`safetensors`]: weights as views of mapped files.
 //!
@@ -11,12 +14,17 @@
 //! an [`Error`], never a panic. Functions that take [`bytes::Bytes`] are for tests and fuzzing.
 
 pub mod arrays;
+pub mod container;
 mod error;
+mod foreign;
 pub mod huggingface;
 pub mod mapped;
 pub mod mil_text;
+pub mod mlmodelc;
 pub mod mlpackage;
+pub mod network;
 pub mod safetensors;
 pub mod temporary;
+mod whole;
 
 pub use error::Error;

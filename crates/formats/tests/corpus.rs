@@ -3,12 +3,15 @@
 //! Without the variable these tests pass without looking; the same facts are tested on small
 //! models elsewhere. Each prints what it counted (`cargo test -- --nocapture`).
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use prost::Message;
-use russet_formats::mil_text;
+use russet_formats::container::{self, Content};
 use russet_formats::mlpackage::proto;
+use russet_formats::{Error, mil_text, mlmodelc};
+use serde_json::Value;
 
 /// Files below the corpus for which `wanted` holds, in order.
 fn corpus(wanted: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
@@ -78,4 +81,151 @@ fn apples_text_is_printed_as_it_was_read() {
         assert_eq!(proto::Program::decode(bytes.as_slice()).unwrap(), parsed.program);
     }
     println!("{} texts are printed as they were read", files.len());
+}
+
+/// Weights of most of the corpus are left out.
+fn lacks_weights(error: &Error) -> bool {
+    matches!(error, Error::NotFound { wanted, .. } if wanted.contains("weight"))
+}
+
+#[test]
+fn every_container_opens_or_says_what_it_is() {
+    let wanted = ["mlpackage", "mlmodel", "mlmodelc", "mil", "hwx", "onnx"];
+    let paths = corpus(|p| wanted.iter().any(|w| has_extension(p, w)));
+    let mut counts = BTreeMap::new();
+    for path in &paths {
+        let what = match container::open(path) {
+            Ok(c) => {
+                match &c.content {
+                    Content::Program(p) => assert!(!p.program.functions.is_empty()),
+                    Content::Pipeline(stages) => {
+                        assert_eq!(stages.len(), 2);
+                        assert!(stages.iter().all(|s| s.container.program().is_some()));
+                    }
+                    Content::Network(n) => assert!(n.n_parameters() > 0 && n.parameter_bytes() > 0),
+                    Content::Other(kind) => panic!("{}: a {kind}", path.display()),
+                }
+                if c.kind != container::Kind::Text {
+                    let f = &c.description.functions[0];
+                    assert!(!f.inputs.is_empty() && !f.outputs.is_empty(), "{}", path.display());
+                }
+                for finding in c.findings() {
+                    println!("{}: {finding}", path.display());
+                }
+                format!("{:?}", c.kind)
+            }
+            Err(e) if lacks_weights(&e) => "without weights".into(),
+            Err(e @ Error::Foreign { .. }) => e.to_string(),
+            Err(e) => {
+                assert!(is_odd(path), "{}: {e}", path.display());
+                e.to_string()
+            }
+        };
+        *counts.entry(what).or_insert(0) += 1;
+    }
+    println!("{counts:#?}");
+}
+
+/// A source and what Apple's compiler made of it: the pairs, and twins published apart.
+fn pairs() -> Vec<(PathBuf, PathBuf)> {
+    let mut pairs = Vec::new();
+    for input in corpus(|p| p.ends_with("input.mlmodel")) {
+        let folder = input.parent().unwrap();
+        let mut entries = fs::read_dir(folder).unwrap().map(|e| e.unwrap().path());
+        pairs.push((input.clone(), entries.find(|p| has_extension(p, "mlmodelc")).unwrap()));
+    }
+    let packages = corpus(|p| has_extension(p, "mlpackage"));
+    for compiled in corpus(|p| has_extension(p, "mlmodelc")) {
+        let twin = packages.iter().find(|p| p.file_stem() == compiled.file_stem());
+        pairs.extend(twin.map(|p| (p.clone(), compiled)));
+    }
+    pairs
+}
+
+/// A program's text but for who built it.
+fn without_build_info(text: &[u8]) -> String {
+    let text = String::from_utf8(text.to_vec()).unwrap();
+    text.lines().filter(|l| !l.starts_with("[buildInfo")).collect::<Vec<_>>().join("\n")
+}
+
+/// Where two JSON values differ, as paths with both sides.
+fn differences(at: &str, ours: &Value, apples: &Value, out: &mut Vec<String>) {
+    match (ours, apples) {
+        (Value::Object(a), Value::Object(b)) => {
+            let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+            for key in keys {
+                let null = Value::Null;
+                let (x, y) = (a.get(key).unwrap_or(&null), b.get(key).unwrap_or(&null));
+                differences(&format!("{at}/{key}"), x, y, out);
+            }
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            for (i, (x, y)) in a.iter().zip(b).enumerate() {
+                differences(&format!("{at}/{i}"), x, y, out);
+            }
+        }
+        (a, b) if a != b => out.push(format!("{at}: ours {a}, Apple's {b}")),
+        _ => {}
+    }
+}
+
+#[test]
+fn compiled_models_are_those_apples_compiler_makes() {
+    let (mut n, mut different, mut same) = (0, 0, BTreeMap::<String, usize>::new());
+    for (input, apples) in pairs() {
+        n += 1;
+        let file = match input.is_dir() {
+            true => input.join("Data/com.apple.CoreML/model.mlmodel"),
+            false => input.clone(),
+        };
+        let bytes = fs::read(&file).unwrap();
+        let model = proto::Model::decode(bytes.as_slice()).unwrap();
+        let name = input.file_stem().unwrap().to_string_lossy();
+        // The pipeline with weights was compiled under another name.
+        let name =
+            if file.to_string_lossy().contains("weighted") { "weighted_pipeline" } else { &name };
+        let stem = file.file_stem().unwrap().to_string_lossy();
+        let stem = if name == "weighted_pipeline" { name } else { &stem };
+        let ours = mlmodelc::files(&model, &bytes, name, stem).unwrap();
+        let mut differs = Vec::new();
+        for (path, ours) in &ours {
+            let Ok(theirs) = fs::read(apples.join(path)) else { continue };
+            let is_same = match path.rsplit('.').next() {
+                Some("mil") => without_build_info(ours) == without_build_info(&theirs),
+                Some("json") => {
+                    let ours = serde_json::from_slice(ours).unwrap();
+                    differences("", &ours, &serde_json::from_slice(&theirs).unwrap(), &mut differs);
+                    differs.is_empty()
+                }
+                // Apple writes maps in an order of its own.
+                _ if path == "coremldata.bin"
+                    || path.ends_with("/coremldata.bin")
+                        && path.starts_with("model")
+                        && !path.contains("analytics")
+                        && !path.contains("modelNames") =>
+                {
+                    let read =
+                        |b: &[u8]| mlmodelc::data::parse(b.to_vec().into(), &apples).unwrap();
+                    *ours == theirs || read(ours) == read(&theirs) && ours.len() == theirs.len()
+                }
+                _ => *ours == theirs,
+            };
+            let kind = match path.split_once('/') {
+                Some((stage, rest)) if stage.starts_with("model") && stage != "modelNames" => {
+                    format!("stage/{rest}")
+                }
+                _ => path.clone(),
+            };
+            match is_same {
+                true => *same.entry(kind).or_default() += 1,
+                false => {
+                    different += 1;
+                    println!("{}: {path} differs\n  {}", apples.display(), differs.join("\n  "))
+                }
+            }
+        }
+    }
+    println!("of {n} pairs the same: {same:#?}; different: {different}");
+    // That pipeline was made of another file, so its hash is another.
+    assert!(different <= 1, "{different} files differ");
 }

@@ -7,9 +7,10 @@
 use std::collections::{HashMap, HashSet};
 
 use russet_ir::ops::{Const, Opaque};
-use russet_ir::{BlockId, Finding, Graph, Op, Origin, Tensor, Type, Value};
+use russet_ir::{BlockId, Finding, Graph, NodeId, Op, Origin, Tensor, Type, Value};
 
-use super::fit::{Fit, Operand, fit, nodeless};
+use super::fit::{Fit, Operand, fit};
+use super::links::FunctionLinks;
 use super::names::Names;
 use super::read::Decoder;
 use super::{proto, value};
@@ -35,13 +36,18 @@ impl Decoder<'_> {
             names: Names::default(),
             attributes_only,
             constants: plan.constants.into_iter(),
+            operations: HashMap::new(),
+            made_for: HashMap::new(),
         };
         for (input, ty) in inputs {
             let v = reading.graph.add_input(&reading.names.unique(&input), ty);
             reading.scope.set(input, Entry::Value(v));
         }
         self.block(&mut reading, block, BlockId::BODY)?;
-        Ok(reading.graph)
+        let Reading { graph, operations, made_for, .. } = reading;
+        let links = FunctionLinks { graph: graph.clone(), operations, made_for };
+        self.links.insert(graph.name.clone(), links);
+        Ok(graph)
     }
 
     /// Decodes every constant and finds those that are read as values.
@@ -77,7 +83,7 @@ impl Decoder<'_> {
                 }
                 arguments.push((param.clone(), operands));
             }
-            let fit = fit(&op.r#type, &arguments, self.opset, 0);
+            let fit = fit(&op.r#type, &arguments, self.opset);
             for (param, argument) in op.inputs.sorted() {
                 let names = argument.arguments.iter().filter_map(|b| match &b.bound {
                     Some(proto::Bound::Name(n)) => Some(n.clone()),
@@ -128,8 +134,14 @@ impl Decoder<'_> {
             let v = r.graph.add_block_input(id, &name, ty);
             r.scope.set(input.name.clone(), Entry::Value(v));
         }
-        for op in &block.operations {
+        for (i, op) in block.operations.iter().enumerate() {
+            let before = r.graph.block(id).nodes.len();
             self.operation(r, op, id)?;
+            let made = &r.graph.block(id).nodes[before..];
+            if let (Some((&node, constants)), BlockId::BODY) = (made.split_last(), id) {
+                r.operations.insert(node, i);
+                r.made_for.extend(constants.iter().map(|&c| (c, i)));
+            }
         }
         let mut outputs = Vec::new();
         for name in &block.outputs {
@@ -188,9 +200,10 @@ impl Decoder<'_> {
             }
             arguments.push((param.clone(), operands));
         }
-        // The constants of a compressed weight are attributes before iOS 18.
+        // The constants of a compressed weight are attributes before iOS 18. Those of other ops
+        // are notes of a compiler, which stay with the source.
         for (param, v) in op.attributes.sorted() {
-            if param == "name" || param.starts_with('@') {
+            if param == "name" || !op.r#type.starts_with("constexpr_") {
                 continue;
             }
             let operand = Operand { value: None, constant: Some(self.tensor(v, at)?) };
@@ -208,19 +221,27 @@ impl Decoder<'_> {
             let ty = value::decode_type(output.r#type.as_ref(), name);
             types.push(ty.map_err(|e| Error::malformed(file, Some(&output.name), e))?);
         }
-        let fresh = r.graph.n_values();
-        let declared = match fit(&op.r#type, &arguments, self.opset, fresh) {
-            Fit::Declared(declared, _) => {
-                match r.complete(block, at, declared, &mut arguments, &types, &blocks) {
-                    Ok(declared) => Some(declared),
-                    Err(why) => {
-                        self.keep_whole(&r.graph.name, op, why);
-                        None
-                    }
-                }
+        let mut fitted = fit(&op.r#type, &arguments, self.opset);
+        while let Fit::NeedsNode(param) = &fitted {
+            if !r.give_node(block, at, param, &mut arguments) {
+                break;
             }
+            fitted = fit(&op.r#type, &arguments, self.opset);
+        }
+        let declared = match fitted {
+            Fit::Declared(declared, _) => match r.agrees(&declared, &types, &blocks) {
+                Ok(()) => Some(declared),
+                Err(why) => {
+                    self.keep_whole(&r.graph.name, op, why);
+                    None
+                }
+            },
             Fit::Misfit(why) => {
                 self.keep_whole(&r.graph.name, op, why);
+                None
+            }
+            Fit::NeedsNode(param) => {
+                self.keep_whole(&r.graph.name, op, format!("`{param}` is not understood"));
                 None
             }
             Fit::Undeclared => None,
@@ -268,6 +289,9 @@ struct Reading {
     attributes_only: HashSet<String>,
     /// Every constant, in order.
     constants: std::vec::IntoIter<Tensor>,
+    /// As in [`FunctionLinks`].
+    operations: HashMap<NodeId, usize>,
+    made_for: HashMap<NodeId, usize>,
 }
 
 /// What a name stands for.
@@ -285,30 +309,22 @@ impl Reading {
         made.expect("a constant has no operands")[0]
     }
 
-    /// `op` with nodes for the constants that have none, if the ir infers for it what the package
-    /// states.
-    fn complete(
+    /// Makes nodes of the inline constants of a parameter; `false` when it has none.
+    fn give_node(
         &mut self,
         block: BlockId,
         at: &str,
-        mut op: Op,
+        param: &str,
         arguments: &mut [(String, Vec<Operand>)],
-        stated: &[Type],
-        blocks: &[BlockId],
-    ) -> Result<Op, String> {
-        let fresh = self.graph.n_values();
-        let read: HashSet<usize> = op.operands().iter().map(|v| v.index()).collect();
-        let mut made = HashMap::new();
-        for (i, (param, operand)) in (fresh..).zip(nodeless(arguments)) {
-            if let (true, Some(t)) = (read.contains(&i), &operand.constant) {
-                let v = self.constant(block, &format!("{at}_{param}"), t.clone());
-                operand.value = Some(v);
-                made.insert(i, v);
-            }
+    ) -> bool {
+        let operands = arguments.iter_mut().filter(|a| a.0 == param).flat_map(|a| &mut a.1);
+        let mut any = false;
+        for operand in operands.filter(|o| o.value.is_none()) {
+            let Some(t) = operand.constant.clone() else { continue };
+            operand.value = Some(self.constant(block, &format!("{at}_{param}"), t));
+            any = true;
         }
-        op.map_values(&mut |v| made.get(&v.index()).copied().unwrap_or(v));
-        self.agrees(&op, stated, blocks)?;
-        Ok(op)
+        any
     }
 
     /// Does the ir infer for `op` what the package states?

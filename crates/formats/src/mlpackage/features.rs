@@ -106,11 +106,11 @@ pub enum Color {
     GrayscaleF16,
 }
 
-const COLORS: &[(i32, Color)] =
+pub const COLORS: &[(i32, Color)] =
     &[(10, Color::Grayscale), (20, Color::Rgb), (30, Color::Bgr), (40, Color::GrayscaleF16)];
 
 /// Element types of arrays at the border of a package, and the opset that brought them.
-const ARRAY_TYPES: &[(i32, DType, Opset)] = &[
+pub const ARRAY_TYPES: &[(i32, DType, Opset)] = &[
     (65568, DType::F32, Opset::Ios15),
     (65600, DType::F64, Opset::Ios15),
     (131104, DType::I32, Opset::Ios15),
@@ -216,7 +216,7 @@ impl Feature {
     }
 
     /// `Err` says in words what is wrong.
-    pub(super) fn decode(f: &proto::FeatureDescription) -> Result<Feature, String> {
+    pub(crate) fn decode(f: &proto::FeatureDescription) -> Result<Feature, String> {
         let Some(ty) = &f.r#type else { return Err(format!("feature {:?} has no type", f.name)) };
         let kind = match &ty.kind {
             Some(FeatureKind::MultiArray(a)) => Kind::Array(decode_array(a)?),

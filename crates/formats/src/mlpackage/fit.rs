@@ -16,15 +16,14 @@ pub enum Fit {
     /// As declared; these parameters are attributes.
     Declared(Op, HashSet<String>),
     Undeclared,
+    /// The ir has a value where the package has a constant inline: it needs a node.
+    NeedsNode(String),
     /// The ir declares it, but not with these arguments.
     Misfit(String),
 }
 
 /// Tries every parameter as a value first, and as an attribute where the declaration says so.
-///
-/// A constant without a node that the declaration wants as a value is one of the values from
-/// `fresh` on, in the order of [`nodeless`]: the caller makes a node for it.
-pub fn fit(name: &str, arguments: &[(String, Vec<Operand>)], opset: Opset, fresh: usize) -> Fit {
+pub fn fit(name: &str, arguments: &[(String, Vec<Operand>)], opset: Opset) -> Fit {
     if !Op::DECLARED.iter().any(|d| d.name == name && d.is_in(opset)) {
         return Fit::Undeclared;
     }
@@ -32,16 +31,17 @@ pub fn fit(name: &str, arguments: &[(String, Vec<Operand>)], opset: Opset, fresh
         [Operand { constant: Some(t), .. }] => attr(t),
         _ => None,
     };
-    let mut attrs = HashSet::new();
+    let nodeless = |operands: &[Operand]| operands.iter().any(|o| o.value.is_none());
+    let mut attrs: HashSet<String> =
+        arguments.iter().filter(|(_, o)| nodeless(o)).map(|(param, _)| param.clone()).collect();
     loop {
         let mut args = Args::default();
-        let mut fresh = (fresh..).map(Value::from_index);
         for (param, operands) in arguments {
-            let values = operands.iter().filter_map(|o| o.value.or_else(|| fresh.next()));
-            let values: Vec<Value> = values.collect();
+            let values: Vec<Value> = operands.iter().filter_map(|o| o.value).collect();
             let arg = match (attrs.contains(param), values.as_slice()) {
                 (true, _) => match attribute(operands) {
                     Some(attr) => Arg::Attr(attr),
+                    None if nodeless(operands) => return Fit::NeedsNode(param.clone()),
                     None => return Fit::Misfit(format!("`{param}` is not understood")),
                 },
                 (false, [one]) => Arg::Value(*one),
@@ -58,18 +58,14 @@ pub fn fit(name: &str, arguments: &[(String, Vec<Operand>)], opset: Opset, fresh
             {
                 attrs.insert(param.to_owned());
             }
+            Some(Err(ArgError::Kind { param, .. }))
+                if arguments.iter().any(|(p, o)| p == param && nodeless(o)) =>
+            {
+                return Fit::NeedsNode(param.to_owned());
+            }
             Some(Err(e)) => return Fit::Misfit(e.to_string()),
         }
     }
-}
-
-/// The operands that have no node, in the order in which [`fit`] numbers them.
-pub fn nodeless(
-    arguments: &mut [(String, Vec<Operand>)],
-) -> impl Iterator<Item = (&str, &mut Operand)> {
-    let all = arguments.iter_mut();
-    let all = all.flat_map(|(param, o)| o.iter_mut().map(|o| (param.as_str(), o)));
-    all.filter(|(_, o)| o.value.is_none())
 }
 
 /// A constant as an attribute.

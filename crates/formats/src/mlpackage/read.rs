@@ -2,8 +2,9 @@
 //!
 //! This file finds the model and reads what is said about it; `body` reads what its functions do.
 
-use std::collections::HashSet;
-use std::path::Path;
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use prost::Message;
@@ -12,6 +13,7 @@ use russet_ir::{Finding, Graph, Opset, Program};
 
 use super::blob::Blob;
 use super::features::{Description, Feature, FunctionDescription};
+use super::links::Links;
 use super::weights::Weights;
 use super::{hints, manifest, proto, symbols, value};
 use crate::{Error, mapped};
@@ -31,10 +33,24 @@ pub struct Package {
     pub n_weights: u64,
     /// Ops that are kept whole although the ir declares them, and why.
     pub findings: Vec<Finding>,
+    /// What all this was read from.
+    pub source: Arc<Source>,
+}
+
+/// A model as it was read: its message, and where its weights are.
+#[derive(Debug, Clone)]
+pub struct Source {
+    pub model: proto::Model,
+    /// The model file; weights are named from beside it.
+    pub file: PathBuf,
+    /// The folder nothing may lead out of.
+    pub root: PathBuf,
+    /// Which node of the program each operation became.
+    pub(super) links: Links,
 }
 
 /// Reads a package (a folder `NAME.mlpackage`), or a single `.mlmodel` file with its weights
-/// beside it.
+/// beside it. What else Core ML has, [`container::open`](crate::container::open) reads.
 ///
 /// # Errors
 /// A manifest or a path that leads out of the package, files that are missing or damaged, a
@@ -45,29 +61,38 @@ pub fn read(path: &Path) -> Result<Package, Error> {
         let (found, expected) = ("a compiled model", "a package (`.mlpackage`)");
         return Err(Error::WrongKind { file: path.to_owned(), found, expected });
     }
-    let (root, model_file) = match path.is_dir() {
+    let (root, model_file) = locate(path)?;
+    parse(mapped::open(&model_file)?, &model_file, &root)
+}
+
+/// The root and the model file of a package or of a single `.mlmodel` file.
+pub(crate) fn locate(path: &Path) -> Result<(PathBuf, PathBuf), Error> {
+    Ok(match path.is_dir() {
         true => (path.to_owned(), manifest::model_file(path)?),
         false => (mapped::folder_of(path), path.to_owned()),
-    };
-    parse(mapped::open(&model_file)?, &model_file, &root)
+    })
 }
 
 /// Reads the bytes of a model file. `model_file` is where it would be (weights are looked for
 /// beside it), `root` the package nothing may lead out of.
 pub fn parse(bytes: Bytes, model_file: &Path, root: &Path) -> Result<Package, Error> {
     let model_bytes = bytes.len() as u64;
-    let model = decode_model(bytes, model_file)?;
-    let weights = Weights::new(root, model_file);
-    let mut package = Decoder::new(&model, model_file, weights)?.package(&model)?;
+    let mut package = Package::of(decode_model(bytes, model_file)?, model_file, root)?;
     package.model_bytes = model_bytes;
     Ok(package)
 }
 
+impl Package {
+    /// The ML Program in a message that is already decoded.
+    pub(crate) fn of(model: proto::Model, file: &Path, root: &Path) -> Result<Package, Error> {
+        let weights = Weights::new(root, file);
+        Decoder::new(&model, file, weights)?.package(model, root)
+    }
+}
+
 /// The message in the bytes of a model file, which must be an ML Program; `path` is for errors.
 pub fn decode_model(bytes: Bytes, path: &Path) -> Result<proto::Model, Error> {
-    let decoded = proto::Model::decode(bytes.clone());
-    let model =
-        decoded.map_err(|e| Error::malformed(path, None, format!("it is no model: {e}")))?;
+    let model = decode_any(bytes.clone(), path)?;
     if model.ml_program.is_none() {
         return Err(match kind(bytes) {
             Some(found) => Error::NotMlProgram { file: path.to_owned(), found },
@@ -77,32 +102,110 @@ pub fn decode_model(bytes: Bytes, path: &Path) -> Result<proto::Model, Error> {
     Ok(model)
 }
 
+/// The message in the bytes of a model file of any kind; `path` is for errors.
+pub(crate) fn decode_any(bytes: Bytes, path: &Path) -> Result<proto::Model, Error> {
+    let decoded = proto::Model::decode(bytes);
+    decoded.map_err(|e| Error::malformed(path, None, format!("it is no model: {e}")))
+}
+
 /// The kind of model, by the field that holds it.
 fn kind(mut bytes: Bytes) -> Option<&'static str> {
     while let Ok((tag, wire)) = decode_key(&mut bytes) {
-        let kind = match tag {
-            200..=202 => "pipeline",
-            300 | 400 => "generalized linear model",
-            301 | 401 => "support vector machine",
-            302 | 402 => "tree ensemble",
-            303 | 403 | 500 => "neural network (the format before ML Programs)",
-            304 => "Bayesian probit regressor",
-            404 => "nearest neighbors classifier",
-            501 => "recommender",
-            555 => "custom model",
-            556 => "linked model",
-            600..=610 => "feature transformer",
-            900 => "identity",
-            2000..=2006 => "model of the Vision, Sound or Language framework",
-            3000 => "serialized model",
-            _ => {
-                skip_field(wire, tag, &mut bytes, DecodeContext::default()).ok()?;
-                continue;
-            }
-        };
-        return Some(kind);
+        if let Some(kind) = kind_of_tag(tag) {
+            return Some(kind);
+        }
+        skip_field(wire, tag, &mut bytes, DecodeContext::default()).ok()?;
     }
     None
+}
+
+/// The kind of model a field of the message holds; `None` for fields that say something else.
+pub(crate) fn kind_of_tag(tag: u32) -> Option<&'static str> {
+    Some(match tag {
+        200..=202 => "pipeline",
+        300 | 400 => "generalized linear model",
+        301 | 401 => "support vector machine",
+        302 | 402 => "tree ensemble",
+        303 | 403 | 500 => "neural network (the format before ML Programs)",
+        304 => "Bayesian probit regressor",
+        404 => "nearest neighbors classifier",
+        501 => "recommender",
+        555 => "custom model",
+        556 => "linked model",
+        560 | 600..=610 => "feature transformer",
+        900 => "identity",
+        2000..=2006 => "model of the Vision, Sound or Language framework",
+        3000 => "serialized model",
+        _ => return None,
+    })
+}
+
+/// Texts about a model as a program has them, by key.
+pub(crate) fn metadata(model: &proto::Model) -> BTreeMap<String, String> {
+    let metadata = model.description.as_ref().and_then(|d| d.metadata.clone()).unwrap_or_default();
+    let mut texts: BTreeMap<String, String> =
+        metadata.user_defined.into_iter().filter(|m| m.0 != hints::KEY).collect();
+    for (key, text) in [
+        ("shortDescription", metadata.short_description),
+        ("version", metadata.version_string),
+        ("author", metadata.author),
+        ("license", metadata.license),
+    ] {
+        if !text.is_empty() {
+            texts.insert(key.into(), text);
+        }
+    }
+    texts
+}
+
+/// The features of every function of a model, the default function first; `file` is for errors.
+pub(crate) fn description(model: &proto::Model, file: &Path) -> Result<Description, Error> {
+    let empty = proto::ModelDescription::default();
+    let d = model.description.as_ref().unwrap_or(&empty);
+    let all = |features: &[proto::FeatureDescription]| {
+        let decoded = features.iter().map(Feature::decode);
+        decoded.collect::<Result<Vec<_>, _>>().map_err(|e| Error::malformed(file, None, e))
+    };
+    let mut functions = Vec::new();
+    for f in &d.functions {
+        functions.push(FunctionDescription {
+            name: f.name.clone(),
+            inputs: all(&f.input)?,
+            outputs: all(&f.output)?,
+            states: all(&f.state)?,
+            predicted_feature: f.predicted_feature_name.clone(),
+            predicted_probabilities: f.predicted_probabilities_name.clone(),
+        });
+    }
+    if functions.is_empty() {
+        functions.push(FunctionDescription {
+            name: only_function(model).unwrap_or("main").to_owned(),
+            inputs: all(&d.input)?,
+            outputs: all(&d.output)?,
+            states: all(&d.state)?,
+            predicted_feature: d.predicted_feature_name.clone(),
+            predicted_probabilities: d.predicted_probabilities_name.clone(),
+        });
+    }
+    let mut known: HashSet<String> = HashSet::new();
+    for f in &functions {
+        if !known.insert(f.name.clone()) {
+            return Err(Error::malformed(file, Some(&f.name), "it is described twice"));
+        }
+    }
+    let names = model.ml_program.iter().flat_map(|p| p.functions.sorted()).map(|f| f.0);
+    for name in names.filter(|n| !known.contains(*n)) {
+        functions.push(FunctionDescription { name: name.clone(), ..Default::default() });
+    }
+    functions.sort_by_key(|f| f.name != d.default_function_name);
+    Ok(Description { functions })
+}
+
+/// The name of the function, where there is one only: that of a text alone may have any name.
+fn only_function(model: &proto::Model) -> Option<&str> {
+    let functions = &model.ml_program.as_ref()?.functions;
+    let first = functions.keys().next()?;
+    (functions.len() == 1).then_some(first)
 }
 
 /// Messages becoming a program.
@@ -111,6 +214,7 @@ pub(super) struct Decoder<'a> {
     pub(super) opset: Opset,
     pub(super) weights: Weights,
     pub(super) findings: Vec<Finding>,
+    pub(super) links: Links,
 }
 
 impl<'a> Decoder<'a> {
@@ -146,16 +250,16 @@ impl<'a> Decoder<'a> {
                 return Err(version("the opset", opsets.join(" and "), supported));
             }
         };
-        Ok(Decoder { file, opset, weights, findings: Vec::new() })
+        Ok(Decoder { file, opset, weights, findings: Vec::new(), links: Links::default() })
     }
 
-    fn package(mut self, model: &proto::Model) -> Result<Package, Error> {
-        let empty = (proto::ModelDescription::default(), proto::Program::default());
-        let description = model.description.as_ref().unwrap_or(&empty.0);
-        let functions = &model.ml_program.as_ref().unwrap_or(&empty.1).functions;
-        let metadata = description.metadata.clone().unwrap_or_default();
-        let hints = hints::parse(metadata.user_defined.get(hints::KEY));
-        let described = self.description(description, functions.keys())?;
+    fn package(mut self, model: proto::Model, root: &Path) -> Result<Package, Error> {
+        let described = description(&model, self.file)?;
+        let metadata = metadata(&model);
+        let note = model.description.as_ref().and_then(|d| d.metadata.as_ref());
+        let hints = hints::parse(note.and_then(|m| m.user_defined.get(hints::KEY)));
+        let empty = proto::Map::default();
+        let functions = model.ml_program.as_ref().map_or(&empty, |p| &p.functions);
         let mut graphs = Vec::new();
         for d in &described.functions {
             let Some(function) = functions.get(&d.name) else {
@@ -165,18 +269,7 @@ impl<'a> Decoder<'a> {
             graphs.push(self.function(&d.name, function, d, hints.get(&d.name))?);
         }
         let mut program = Program::new(self.opset, graphs);
-        program.metadata =
-            metadata.user_defined.into_iter().filter(|m| m.0 != hints::KEY).collect();
-        for (key, text) in [
-            ("shortDescription", metadata.short_description),
-            ("version", metadata.version_string),
-            ("author", metadata.author),
-            ("license", metadata.license),
-        ] {
-            if !text.is_empty() {
-                program.metadata.insert(key.into(), text);
-            }
-        }
+        program.metadata = metadata;
         Ok(Package {
             program,
             description: described,
@@ -185,51 +278,13 @@ impl<'a> Decoder<'a> {
             weight_bytes: self.weights.files().map(Blob::n_bytes).sum(),
             n_weights: self.weights.files().map(Blob::n_records).sum(),
             findings: self.findings,
+            source: Arc::new(Source {
+                model,
+                file: self.file.to_owned(),
+                root: root.to_owned(),
+                links: self.links,
+            }),
         })
-    }
-
-    /// The features of every function, the default function first.
-    fn description<'s>(
-        &self,
-        d: &proto::ModelDescription,
-        names: impl Iterator<Item = &'s String>,
-    ) -> Result<Description, Error> {
-        let all = |features: &[proto::FeatureDescription]| {
-            let decoded = features.iter().map(Feature::decode);
-            decoded.collect::<Result<Vec<_>, _>>().map_err(|e| Error::malformed(self.file, None, e))
-        };
-        let mut functions = Vec::new();
-        for f in &d.functions {
-            functions.push(FunctionDescription {
-                name: f.name.clone(),
-                inputs: all(&f.input)?,
-                outputs: all(&f.output)?,
-                states: all(&f.state)?,
-                predicted_feature: f.predicted_feature_name.clone(),
-                predicted_probabilities: f.predicted_probabilities_name.clone(),
-            });
-        }
-        if functions.is_empty() {
-            functions.push(FunctionDescription {
-                name: "main".into(),
-                inputs: all(&d.input)?,
-                outputs: all(&d.output)?,
-                states: all(&d.state)?,
-                predicted_feature: d.predicted_feature_name.clone(),
-                predicted_probabilities: d.predicted_probabilities_name.clone(),
-            });
-        }
-        let mut known: HashSet<String> = HashSet::new();
-        for f in &functions {
-            if !known.insert(f.name.clone()) {
-                return Err(Error::malformed(self.file, Some(&f.name), "it is described twice"));
-            }
-        }
-        for name in names.filter(|n| !known.contains(*n)) {
-            functions.push(FunctionDescription { name: name.clone(), ..Default::default() });
-        }
-        functions.sort_by_key(|f| f.name != d.default_function_name);
-        Ok(Description { functions })
     }
 
     fn function(

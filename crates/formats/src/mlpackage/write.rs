@@ -14,8 +14,7 @@ use sha2::{Digest, Sha256};
 use super::encode::Encoder;
 use super::features::Description;
 use super::{blob, manifest};
-use crate::temporary::Folder;
-use crate::{Error, mapped, temporary};
+use crate::{Error, whole};
 
 /// What was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,17 +38,7 @@ pub struct Written {
 /// that opset cannot hold, [`Error::Exists`] when something that is no package is at `out`.
 pub fn write(program: &Program, description: &Description, out: &Path) -> Result<Written, Error> {
     check(program, out)?;
-    let name = out.file_name().unwrap_or_default();
-    let parent = mapped::folder_of(out);
-    let mut prefix = std::ffi::OsString::from(".");
-    prefix.push(name);
-    let failed = |e| Error::io(out, "make a folder beside it", e);
-    let temp = Folder::new(&parent, &prefix).map_err(failed)?;
-    let package = temp.path().join(name);
-    let written = write_into(program, description, out, &package)?;
-    // The old package lies in the temporary folder for a moment, which an interrupt must not see.
-    temporary::uninterrupted(|| put_in_place(&package, &temp.path().join("replaced"), out))?;
-    Ok(written)
+    whole::write(out, |package| write_into(program, description, out, package))
 }
 
 /// Could a package be written to `out`, as far as its name and what is there go?
@@ -58,7 +47,7 @@ pub fn check_output(out: &Path) -> Result<(), Error> {
         let why = "the name of a package ends in `.mlpackage`";
         return Err(Error::unwritable(out, "the output", why, None));
     }
-    if let Some(found) = in_the_way(out) {
+    if let Some(found) = whole::in_the_way(out, manifest::MANIFEST) {
         return Err(Error::Exists { file: out.to_owned(), found });
     }
     Ok(())
@@ -80,20 +69,6 @@ fn check(program: &Program, out: &Path) -> Result<(), Error> {
             "a package has several functions from ios18 on",
             Some("raise the opset, or write one package per function"),
         ),
-    }
-}
-
-/// What is at `out` and is no package that may be replaced.
-fn in_the_way(out: &Path) -> Option<&'static str> {
-    let at = fs::symlink_metadata(out).ok()?;
-    let is_package = at.is_dir() && out.join(manifest::MANIFEST).is_file();
-    let is_empty = || fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_none());
-    match () {
-        _ if is_package => None,
-        _ if at.is_dir() && is_empty() => None,
-        _ if at.is_dir() => Some("a folder that is no package"),
-        _ if at.is_symlink() => Some("a link"),
-        _ => Some("a file"),
     }
 }
 
@@ -127,21 +102,5 @@ fn write_into(
         weight_bytes: if has_weights { summary.n_bytes } else { 0 },
         n_weights: summary.n_records,
         n_shared: summary.n_shared,
-    })
-}
-
-/// Moves the finished package to `out`; what is there moves to `replaced`, and back on failure.
-fn put_in_place(package: &Path, replaced: &Path, out: &Path) -> Result<(), Error> {
-    let failed = |e| Error::io(out, "put it in place", e);
-    let had_one = out.exists();
-    if had_one {
-        fs::rename(out, replaced).map_err(failed)?;
-    }
-    fs::rename(package, out).map_err(|e| {
-        if had_one {
-            // Both lie in one folder; if this fails too, the error below still tells the user.
-            let _ = fs::rename(replaced, out);
-        }
-        failed(e)
     })
 }

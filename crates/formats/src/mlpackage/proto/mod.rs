@@ -412,3 +412,32 @@ message! {
         1 => values: is(Bytes);
     }
 }
+
+// The format before ML Programs, as far as it is described here.
+
+message! {
+    /// Of a neural network, a classifier or a regressor.
+    NeuralNetwork {
+        1 => layers: is(Vec<NeuralNetworkLayer>);
+        100 => string_labels: is(Option<StringVector>);
+        101 => int64_labels: is(Option<Int64Vector>);
+    }
+
+    /// Its kind is the field that is left in `unknown`.
+    NeuralNetworkLayer {
+        1 => name: is(String);
+        2 => input: is(Vec<String>);
+        3 => output: is(Vec<String>);
+    }
+
+    StringVector {
+        1 => vector: is(Vec<String>);
+    }
+
+    Int64Vector {
+        1 => vector: is(Vec<i64>);
+    }
+
+    /// A message nothing is known of.
+    Anything {}
+}

@@ -46,6 +46,33 @@ impl Unknown {
         })
     }
 
+    /// All messages or strings in field `tag`.
+    pub fn all_bytes(&self, tag: u32) -> impl Iterator<Item = &Bytes> {
+        self.0.iter().filter_map(move |r| match &r.contents {
+            Contents::Bytes(b) if r.tag == tag => Some(b),
+            _ => None,
+        })
+    }
+
+    /// The whole numbers in field `tag`, packed or one by one; up to the first that is damaged.
+    pub fn numbers(&self, tag: u32) -> Vec<u64> {
+        let mut numbers = Vec::new();
+        for raw in self.0.iter().filter(|r| r.tag == tag) {
+            match &raw.contents {
+                Contents::Varint(n) => numbers.push(*n),
+                Contents::Bytes(packed) => {
+                    let mut rest = packed.clone();
+                    while rest.has_remaining() {
+                        let Ok(n) = decode_varint(&mut rest) else { return numbers };
+                        numbers.push(n);
+                    }
+                }
+                _ => {}
+            }
+        }
+        numbers
+    }
+
     /// Takes one field out of `buf`. Groups, which no Core ML message has, are refused.
     pub(super) fn merge(
         &mut self,
