@@ -5,20 +5,28 @@
 //! `op_enum!` below, give it a kernel in `russet-exec`, and a case in `cases/ops`.
 
 mod activation;
+mod blocks;
 mod conv;
+mod einsum;
 mod elementwise;
+mod index;
 mod movement;
 mod order;
 mod reduce;
+mod shaping;
 mod structure;
 mod unary;
 
 pub use activation::*;
+pub use blocks::*;
 pub use conv::*;
+pub use einsum::*;
 pub use elementwise::*;
+pub use index::*;
 pub use movement::*;
 pub use order::*;
 pub use reduce::*;
+pub use shaping::*;
 pub use structure::*;
 pub use unary::*;
 
@@ -36,7 +44,7 @@ crate::op_enum! {
     SoftplusParametric, Softsign, ThresholdedRelu,
     Cast, Select,
     // matrix products
-    Conv, Linear, Matmul,
+    Conv, Einsum, Linear, Matmul,
     // norms and reductions
     LayerNorm, ReduceL1Norm, ReduceL2Norm, ReduceLogSum, ReduceLogSumExp, ReduceMax, ReduceMean,
     ReduceMin, ReduceProd, ReduceSum, ReduceSumSquare, Softmax,
@@ -45,6 +53,11 @@ crate::op_enum! {
     // data movement
     Concat, ExpandDims, Gather, Reshape, Shape, SliceByIndex, SliceBySize, Split, Squeeze,
     Transpose,
+    BandPart, BatchToSpace, Crop, DepthToSpace, NonZero, Pad, PixelShuffle, PixelUnshuffle, Reverse,
+    ReverseSequence, SlidingWindows, SpaceToBatch, SpaceToDepth,
+    GatherAlongAxis, GatherNd, Scatter, ScatterAlongAxis, ScatterNd, SliceUpdate,
+    // shapes
+    Fill, FillLike, Flatten2d, OneHot, Range1d, ReshapeLike, Stack, Tile,
 }
 
 impl Op {
