@@ -12,7 +12,7 @@ import sys
 
 from golden import common
 
-MODULES = ["basic", "unary", "reduce", "movement"]
+MODULES = ["basic", "unary", "reduce", "movement", "drawn"]
 FOLDER = pathlib.Path(__file__).parent.parent / "cases" / "ops"
 
 for module in MODULES:

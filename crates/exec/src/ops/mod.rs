@@ -3,12 +3,14 @@
 //! [`evaluate_with`] is the closed list: a new op does not compile until it has a row here.
 
 mod blocks;
+mod detect;
 mod elementwise;
 mod index;
 mod movement;
 mod order;
 mod places;
 mod product;
+mod random;
 mod reduce;
 mod shaping;
 mod unary;
@@ -220,6 +222,11 @@ pub(crate) fn evaluate_with(op: &Op, x: &Operands<'_>) -> Result<Vec<Array>, Exe
         Op::ReshapeLike(op) => one(s::reshape_like(x, op)),
         Op::Stack(op) => one(s::stack(x, op)),
         Op::Tile(op) => one(s::tile(x, op)),
+        Op::RandomBernoulli(op) => one(random::bernoulli(x, op)),
+        Op::RandomCategorical(op) => one(random::categorical(x, op)),
+        Op::RandomNormal(op) => one(random::normal(x, op)),
+        Op::RandomUniform(op) => one(random::uniform(x, op)),
+        Op::NonMaximumSuppression(op) => detect::non_maximum_suppression(x, op),
         Op::Opaque(op) => Err(ExecError::unsupported(&op.name, "this version does not know it")),
     }
 }

@@ -7,11 +7,13 @@
 mod activation;
 mod blocks;
 mod conv;
+mod detect;
 mod einsum;
 mod elementwise;
 mod index;
 mod movement;
 mod order;
+mod random;
 mod reduce;
 mod shaping;
 mod structure;
@@ -20,11 +22,13 @@ mod unary;
 pub use activation::*;
 pub use blocks::*;
 pub use conv::*;
+pub use detect::*;
 pub use einsum::*;
 pub use elementwise::*;
 pub use index::*;
 pub use movement::*;
 pub use order::*;
+pub use random::*;
 pub use reduce::*;
 pub use shaping::*;
 pub use structure::*;
@@ -58,6 +62,8 @@ crate::op_enum! {
     GatherAlongAxis, GatherNd, Scatter, ScatterAlongAxis, ScatterNd, SliceUpdate,
     // shapes
     Fill, FillLike, Flatten2d, OneHot, Range1d, ReshapeLike, Stack, Tile,
+    // drawn numbers, boxes
+    RandomBernoulli, RandomCategorical, RandomNormal, RandomUniform, NonMaximumSuppression,
 }
 
 impl Op {
@@ -72,6 +78,15 @@ impl Op {
             }
         }
         all
+    }
+
+    /// Does it draw numbers, so that another run may make others?
+    pub fn is_random(&self) -> bool {
+        use Op::*;
+        matches!(
+            self,
+            RandomBernoulli(_) | RandomCategorical(_) | RandomNormal(_) | RandomUniform(_)
+        )
     }
 
     /// Is it a constant?
