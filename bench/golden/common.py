@@ -17,10 +17,7 @@ DTYPES = {"float16": "fp16", "float32": "fp32", "int32": "int32", "int16": "int1
 # Operands that stay constants, since shapes or Core ML ask for it.
 CONSTANTS = {"begin", "end", "size", "shape", "weight", "bias", "gamma", "beta", "alpha", "pad", "reps",
              "begins", "ends", "end_masks", "value", "on_value", "off_value", "one_hot_vector_size",
-             "downscale_factor", "prob", "mean", "stddev", "low", "high"}
-# Constants of more than one axis that are parameters.
-TENSORS = {"paddings", "crops"}
-
+             "downscale_factor", "paddings", "crops", "prob", "mean", "stddev", "low", "high"}
 # Operands that may be a single number.
 SCALARS = {"x", "y", "cond", "a", "b", "data", "indices", "updates"}
 
@@ -41,10 +38,10 @@ def of(dtype, *shape):
     """Any elements of a type: whole floats, small integers, truth."""
     dtype = np.dtype(dtype)
     if dtype.kind == "f":
-        return floats(*shape, dtype=dtype)
+        return np.asarray(floats(*shape, dtype=dtype))
     if dtype.kind == "b":
-        return random.integers(0, 2, shape).astype(bool)
-    return ints(*shape, low=0 if dtype.kind == "u" else -9, high=10, dtype=dtype)
+        return np.asarray(random.integers(0, 2, shape)).astype(bool)
+    return np.asarray(ints(*shape, low=0 if dtype.kind == "u" else -9, high=10, dtype=dtype))
 
 
 def edges(dtype):
@@ -79,9 +76,7 @@ def tensor(array):
     return f"{DTYPES[str(array.dtype)]}{shape} [{', '.join(map(number, array.ravel()))}]"
 
 
-def attribute(name, value):
-    if name in TENSORS:
-        return tensor(value)
+def attribute(value):
     if isinstance(value, str):
         return f'"{value}"'
     if isinstance(value, (list, tuple)):
@@ -127,7 +122,7 @@ def case(op, expected=None, opset=ct.target.iOS18, out=None, dynamic=False, infe
     arguments = {n: np.asarray(v) if n in SCALARS and isinstance(v, np.generic) else v for n, v in arguments.items()}
     for name, value in arguments.items():
         constant = name in CONSTANTS and not dynamic
-        if isinstance(value, np.ndarray) and name not in TENSORS:
+        if isinstance(value, np.ndarray):
             operand = name if constant else f"in_{name}"
             lines.append(f"  %{operand} = const(val={tensor(value)})")
             call.append(f"{name}=%{operand}")
@@ -136,7 +131,7 @@ def case(op, expected=None, opset=ct.target.iOS18, out=None, dynamic=False, infe
             lines += [f"  %{operand}{i} = const(val={tensor(array)})" for i, array in enumerate(value)]
             call.append(f"{name}=({', '.join(f'%{operand}{i}' for i in range(len(value)))})")
         else:
-            call.append(f"{name}={attribute(name, value)}")
+            call.append(f"{name}={attribute(value)}")
     first = next(iter(a for v in arguments.values() for a in (v if isinstance(v, list) else [v]) if isinstance(a, np.ndarray)), None)
     results = theirs = None
     try:

@@ -55,6 +55,7 @@ const INEXACT: &[(&str, Tolerance)] = &[
     ("conv", Largest(2e-6)),
     ("layer_norm", Largest(2e-6)),
     ("linear", Largest(2e-6)),
+    ("einsum", Largest(2e-6)),
     ("matmul", Largest(2e-6)),
     ("cumsum", Largest(2e-7)),
     ("reduce_l1_norm", Largest(2e-7)),

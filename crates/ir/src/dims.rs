@@ -88,7 +88,6 @@ pub(crate) fn part(d: &Dim) -> String {
 }
 
 /// The product of extents, saturating; derived names where there are symbols.
-#[allow(dead_code)]
 pub(crate) fn product(dims: &[Dim]) -> Dim {
     let fixed = dims.iter().filter_map(Dim::fixed).fold(1u64, u64::saturating_mul);
     let symbols: Vec<&Dim> = dims.iter().filter(|d| d.fixed().is_none()).collect();
@@ -104,7 +103,6 @@ pub(crate) fn product(dims: &[Dim]) -> Dim {
 }
 
 /// `d` plus and minus lengths, for slices and padding; `None` below zero.
-#[allow(dead_code)]
 pub(crate) fn shifted(d: &Dim, more: u64, less: u64) -> Option<Dim> {
     match d {
         Dim::Fixed(n) => n.checked_add(more)?.checked_sub(less).map(Dim::Fixed),
@@ -115,7 +113,6 @@ pub(crate) fn shifted(d: &Dim, more: u64, less: u64) -> Option<Dim> {
 }
 
 /// `d * times / parts`; `None` when a number does not divide.
-#[allow(dead_code)]
 pub(crate) fn scaled(d: &Dim, times: u64, parts: u64) -> Option<Dim> {
     match d {
         Dim::Fixed(n) => {

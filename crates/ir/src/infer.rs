@@ -76,6 +76,8 @@ pub enum TypeError {
     Extent { at: Value, axis: usize, found: Dim, expected: Dim },
     #[error("is {found}, which does not broadcast with {other}")]
     Broadcast { at: Value, found: TensorType, other: TensorType },
+    #[error("is {found}, {expected} is expected")]
+    Shape { at: Value, found: TensorType, expected: TensorType },
     #[error("must be known when the program is written")]
     NotConstant { at: Value },
     #[error("{why}")]
@@ -96,6 +98,7 @@ impl TypeError {
             | Axis { at, .. }
             | Extent { at, .. }
             | Broadcast { at, .. }
+            | Shape { at, .. }
             | NotConstant { at } => Some(*at),
             Param { .. } => None,
         }
@@ -169,6 +172,38 @@ impl<'a> Types<'a> {
     ) -> Result<&'a TensorType, TypeError> {
         let t = self.tensor(v)?;
         if ok(t.dtype) { Ok(t) } else { Err(TypeError::DType { at: v, found: t.dtype, expected }) }
+    }
+
+    /// The length of a vector of integers that is known.
+    pub fn vector(&self, at: Value) -> Result<u64, TypeError> {
+        match self.int(at)?.shape[..] {
+            [Dim::Fixed(n)] => Ok(n),
+            [_] => Err(TypeError::NotConstant { at }),
+            ref other => Err(TypeError::Rank { at, found: other.len(), expected: "1" }),
+        }
+    }
+
+    /// Could axis `axis` of `at` have this extent?
+    pub fn same_extent(&self, at: Value, axis: usize, expected: &Dim) -> Result<(), TypeError> {
+        let found = &self.tensor(at)?.shape[axis];
+        match (found.fixed(), expected.fixed()) {
+            (Some(a), Some(b)) if a != b => {
+                let (found, expected) = (found.clone(), expected.clone());
+                Err(TypeError::Extent { at, axis, found, expected })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Could `at` have this shape?
+    pub fn same_shape(&self, at: Value, expected: &[Dim]) -> Result<(), TypeError> {
+        let t = self.tensor(at)?;
+        if t.rank() != expected.len() {
+            let found = t.clone();
+            let other = TensorType { dtype: t.dtype, shape: expected.to_vec() };
+            return Err(TypeError::Shape { at, found, expected: other });
+        }
+        (0..t.rank()).try_for_each(|i| self.same_extent(at, i, &expected[i]))
     }
 
     /// The same element type as `expected`.

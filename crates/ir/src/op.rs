@@ -147,6 +147,7 @@ attr_param! {
     f32, "a number", x => Attr::Float(x), Attr::Float(f) => Some(*f);
     Vec<i32>, "a list of integers", x => Attr::Ints(x), Attr::Ints(v) => Some(v.clone());
     Vec<bool>, "a list of true and false", x => Attr::Bools(x), Attr::Bools(v) => Some(v.clone());
+    String, "a string", x => Attr::Str(x), Attr::Str(s) => Some(s.clone());
     DType, "a dtype", x => Attr::Str(x.name().into()), Attr::Str(s) => s.parse().ok();
     Tensor, "a tensor", x => Attr::Tensor(x), Attr::Tensor(t) => Some(t.clone());
 }

@@ -26,7 +26,8 @@ impl Pass for FoldConstants {
 
     fn rewrite<'g>(&self, g: &'g Graph, at: Value) -> Result<Edit<'g>, Skip> {
         let op = g.op(at).ok_or(Skip::NoMatch)?;
-        if op.is_const() || g.def(at).is_some_and(|n| n.outputs.len() != 1) {
+        let one = g.def(at).is_none_or(|n| n.outputs.len() == 1);
+        if op.is_const() || op.is_random() || !one {
             return Err(Skip::NoMatch);
         }
         let folded = known(g, at).or_else(|| rows(g, op, at)).or_else(|| computed(g, op, at));

@@ -87,11 +87,28 @@ fn narrow_op(g: &Graph, edit: &mut Edit<'_>, op: &Op) -> Result<Op, Skip> {
             *epsilon = epsilon.max(TINY);
         }
     };
+    let mut given = |operand: &mut Option<Value>, absent: f32| {
+        let number = || Tensor::f32(vec![], &[absent]).cast(DType::F16);
+        operand.get_or_insert_with(|| edit.constant(number(), "number_fp16"));
+    };
     match &mut op {
         Op::Cast(op) => op.dtype = DType::F16,
         Op::LayerNorm(op) => raise(&mut op.epsilon),
         Op::Rsqrt(op) => raise(&mut op.epsilon),
         Op::Log(op) => raise(&mut op.epsilon),
+        Op::Inverse(op) => raise(&mut op.epsilon),
+        // Absent numbers are fp32.
+        Op::Fill(op) => given(&mut op.value, 0.0),
+        Op::FillLike(op) => given(&mut op.value, 0.0),
+        Op::RandomBernoulli(op) => given(&mut op.prob, 0.5),
+        Op::RandomNormal(op) => {
+            given(&mut op.mean, 0.0);
+            given(&mut op.stddev, 1.0);
+        }
+        Op::RandomUniform(op) => {
+            given(&mut op.low, 0.0);
+            given(&mut op.high, 1.0);
+        }
         _ => {}
     }
     Ok(op)

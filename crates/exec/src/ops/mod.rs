@@ -3,15 +3,21 @@
 //! [`evaluate_with`] is the closed list: a new op does not compile until it has a row here.
 
 mod attention;
+mod blocks;
+mod detect;
 mod elementwise;
+mod index;
 mod lists;
 mod movement;
 mod norm;
 mod order;
+mod places;
 mod product;
+mod random;
 mod recurrent;
 mod reduce;
 mod resize;
+mod shaping;
 mod unary;
 mod window;
 
@@ -74,10 +80,13 @@ impl<'a> Operands<'a> {
 
 /// Runs one op; `x` gives its operands.
 pub(crate) fn evaluate_with(op: &Op, x: &Operands<'_>) -> Result<Vec<Array>, ExecError> {
+    use blocks as b;
     use elementwise as e;
+    use index as i;
     use movement as m;
     use order as o;
     use reduce as r;
+    use shaping as s;
     let one = |a: Result<Array, ExecError>| a.map(|a| vec![a]);
     let reduce = |how, v, axes, keep_dims| one(r::reduce(x, how, v, axes, keep_dims));
     match op {
@@ -202,6 +211,7 @@ pub(crate) fn evaluate_with(op: &Op, x: &Operands<'_>) -> Result<Vec<Array>, Exe
         | Op::Softsign(_)
         | Op::ThresholdedRelu(_) => one(e::activation(x, op)),
         Op::Conv(op) => one(product::conv(x, op)),
+        Op::Einsum(op) => one(product::einsum(x, op)),
         Op::Linear(op) => one(product::linear(x, op)),
         Op::Matmul(op) => one(product::matmul(x, op)),
         Op::LayerNorm(op) => one(r::layer_norm(x, op)),
@@ -244,6 +254,38 @@ pub(crate) fn evaluate_with(op: &Op, x: &Operands<'_>) -> Result<Vec<Array>, Exe
         Op::Split(op) => m::split(x, op),
         Op::Squeeze(op) => one(m::squeeze(x, op)),
         Op::Transpose(op) => one(m::transpose(x, op)),
+        Op::BandPart(op) => one(b::band_part(x, op)),
+        Op::BatchToSpace(op) => one(b::batch_to_space(x, op)),
+        Op::Crop(op) => one(b::crop(x, op)),
+        Op::DepthToSpace(op) => one(b::depth_to_space(x, op)),
+        Op::NonZero(op) => one(b::non_zero(x, op)),
+        Op::Pad(op) => one(b::pad(x, op)),
+        Op::PixelShuffle(op) => one(b::pixel_shuffle(x, op)),
+        Op::PixelUnshuffle(op) => one(b::pixel_unshuffle(x, op)),
+        Op::Reverse(op) => one(b::reverse(x, op)),
+        Op::ReverseSequence(op) => one(b::reverse_sequence(x, op)),
+        Op::SlidingWindows(op) => one(b::sliding_windows(x, op)),
+        Op::SpaceToBatch(op) => one(b::space_to_batch(x, op)),
+        Op::SpaceToDepth(op) => one(b::space_to_depth(x, op)),
+        Op::GatherAlongAxis(op) => one(i::gather_along_axis(x, op)),
+        Op::GatherNd(op) => one(i::gather_nd(x, op)),
+        Op::Scatter(op) => one(i::scatter(x, op)),
+        Op::ScatterAlongAxis(op) => one(i::scatter_along_axis(x, op)),
+        Op::ScatterNd(op) => one(i::scatter_nd(x, op)),
+        Op::SliceUpdate(op) => one(i::slice_update(x, op)),
+        Op::Fill(op) => one(s::fill(x, op)),
+        Op::FillLike(op) => one(s::fill_like(x, op)),
+        Op::Flatten2d(op) => one(s::flatten2d(x, op)),
+        Op::OneHot(op) => one(s::one_hot(x, op)),
+        Op::Range1d(op) => one(s::range_1d(x, op)),
+        Op::ReshapeLike(op) => one(s::reshape_like(x, op)),
+        Op::Stack(op) => one(s::stack(x, op)),
+        Op::Tile(op) => one(s::tile(x, op)),
+        Op::RandomBernoulli(op) => one(random::bernoulli(x, op)),
+        Op::RandomCategorical(op) => one(random::categorical(x, op)),
+        Op::RandomNormal(op) => one(random::normal(x, op)),
+        Op::RandomUniform(op) => one(random::uniform(x, op)),
+        Op::NonMaximumSuppression(op) => detect::non_maximum_suppression(x, op),
         Op::Opaque(op) => Err(ExecError::unsupported(&op.name, "this version does not know it")),
     }
 }

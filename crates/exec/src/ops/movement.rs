@@ -13,13 +13,21 @@ use crate::{Array, ExecError, Numbers};
 pub(super) fn reshape_op(x: &Operands<'_>, op: &Reshape) -> Result<Array, ExecError> {
     let target = x.ints(op.shape)?;
     let a = x.array(op.x)?.into_owned();
-    let shape = reshape(a.n_elements(), &target);
+    let shape = reshape(&a.shape, &target);
     let shape = shape.ok_or_else(|| x.fail(format!("{:?} has no shape {target:?}", a.shape)))?;
     Ok(Array { shape, ..a })
 }
 
-/// `target` with its -1 replaced, for `n` elements.
-pub(crate) fn reshape(n: usize, target: &[i64]) -> Option<Vec<usize>> {
+/// `target` with each 0 replaced by the extent at that place, counted from the last axis, and its -1
+/// by what is left.
+pub(crate) fn reshape(from: &[usize], target: &[i64]) -> Option<Vec<usize>> {
+    let n: usize = if from.contains(&0) { 0 } else { from.iter().product() };
+    let copied = |(i, &d): (usize, &i64)| match (d, (from.len() + i).checked_sub(target.len())) {
+        (0, Some(axis)) => from[axis] as i64,
+        (0, None) => 1,
+        _ => d,
+    };
+    let target: Vec<i64> = target.iter().enumerate().map(copied).collect();
     let given = target.iter().filter(|&&d| d != -1);
     let given = given.map(|&d| usize::try_from(d).ok());
     let product = given.clone().try_fold(1usize, |n, d| n.checked_mul(d?))?;
@@ -84,7 +92,7 @@ pub(super) fn concat_op(x: &Operands<'_>, op: &Concat) -> Result<Array, ExecErro
 }
 
 /// Arrays one after another along `axis`, or taking turns along it; `None` when they do not fit.
-fn concat(arrays: &[&Array], axis: usize, interleave: bool) -> Option<Array> {
+pub(super) fn concat(arrays: &[&Array], axis: usize, interleave: bool) -> Option<Array> {
     let mut shape = arrays.first()?.shape.clone();
     let others = |s: &[usize]| (s[..axis].to_vec(), s[axis + 1..].to_vec());
     if arrays.iter().any(|a| a.shape.len() != shape.len() || others(&a.shape) != others(&shape)) {
@@ -171,17 +179,26 @@ fn slice(a: &Array, axes: &[SliceAxis]) -> Result<Array, ExecError> {
 
 pub(super) fn slice_by_index(x: &Operands<'_>, op: &SliceByIndex) -> Result<Array, ExecError> {
     let a = x.array(op.x)?;
+    slice(&a, &slice_axes(x, op, &a.shape)?)
+}
+
+/// What a slice takes along each axis of a shape.
+pub(super) fn slice_axes(
+    x: &Operands<'_>,
+    op: &SliceByIndex,
+    shape: &[usize],
+) -> Result<Vec<SliceAxis>, ExecError> {
     let (begin, end) = (x.ints(op.begin)?, x.ints(op.end)?);
-    if begin.len() != a.shape.len() || end.len() != a.shape.len() {
+    if begin.len() != shape.len() || end.len() != shape.len() {
         return Err(x.fail("a begin and an end per axis are expected"));
     }
     let axis = |i: usize| {
-        let chosen = op.axis(i, a.shape[i] as u64, begin[i], end[i]);
+        let chosen = op.axis(i, shape[i] as u64, begin[i], end[i]);
         let why =
-            || x.fail(format!("{}..{} of axis {i}, which has {}", begin[i], end[i], a.shape[i]));
+            || x.fail(format!("{}..{} of axis {i}, which has {}", begin[i], end[i], shape[i]));
         chosen.ok_or_else(why)
     };
-    slice(&a, &(0..a.shape.len()).map(axis).collect::<Result<Vec<_>, _>>()?)
+    (0..shape.len()).map(axis).collect()
 }
 
 pub(super) fn slice_by_size(x: &Operands<'_>, op: &SliceBySize) -> Result<Array, ExecError> {

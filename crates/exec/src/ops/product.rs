@@ -1,11 +1,12 @@
 //! Matrix products on arrays: linear layers, convolutions, batched matmul.
 
-use russet_ir::ops::{Conv, Linear, Matmul};
+use russet_ir::ops::{Conv, Einsum, Linear, Matmul};
 
 use super::{Operands, checked_len};
 use crate::kernels::binary::broadcast_shape;
 use crate::kernels::gemm::{Bias, Epilogue, Product, Rows, View, multiply, multiply_each};
 use crate::kernels::half::Rounding;
+use crate::kernels::strided;
 use crate::{Array, ExecError};
 
 pub(super) fn linear(x: &Operands<'_>, op: &Linear) -> Result<Array, ExecError> {
@@ -18,7 +19,16 @@ pub(super) fn linear(x: &Operands<'_>, op: &Linear) -> Result<Array, ExecError> 
     let n_rows = a.n_elements().checked_div(depth).unwrap_or(0);
     let mut shape = a.shape.clone();
     *shape.last_mut().expect("checked above") = n_out;
-    let mut out = vec![0.0; checked_len(&shape)?];
+    let n = checked_len(&shape)?;
+    if let (Some(p), Some(q)) = (a.as_i32(), w.as_i32()) {
+        let bias = bias.as_deref().and_then(Array::as_i32).map(<[i32]>::to_vec);
+        let product = MatmulShape::new(&[n_rows, depth], &w.shape, false, true);
+        let mut out = matmul_ints(&product.expect("checked above"), p, q);
+        let columns = bias.iter().flat_map(|b| b.iter()).cycle();
+        out.iter_mut().zip(columns).for_each(|(y, b)| *y = y.wrapping_add(*b));
+        return Ok(Array::i32(shape, out));
+    }
+    let mut out = vec![0.0; n];
     let bias = match &bias {
         Some(b) if b.shape == [n_out] => Bias::PerColumn(x.floats(b)?),
         Some(b) => return Err(x.fail(format!("a bias of {:?} for {n_out} outputs", b.shape))),
@@ -105,9 +115,59 @@ pub(super) fn matmul(x: &Operands<'_>, op: &Matmul) -> Result<Array, ExecError> 
     let (a, b) = (x.array(op.x)?, x.array(op.y)?);
     let shape = MatmulShape::new(&a.shape, &b.shape, op.transpose_x, op.transpose_y);
     let shape = shape.ok_or_else(|| x.fail(format!("{:?} times {:?}", a.shape, b.shape)))?;
-    let mut out = vec![0.0; checked_len(&shape.out)?];
+    let n = checked_len(&shape.out)?;
+    if let (Some(p), Some(q)) = (a.as_i32(), b.as_i32()) {
+        return Ok(Array::i32(shape.out.clone(), matmul_ints(&shape, p, q)));
+    }
+    let mut out = vec![0.0; n];
     matmul_into(&shape, x.floats(&a)?, x.floats(&b)?, &mut out, x.rounding);
     Ok(Array::f32(shape.out, out))
+}
+
+/// Matrix products over axes -3 and -1, by way of [`matmul`]: the axes between are moved outwards.
+pub(super) fn einsum(x: &Operands<'_>, op: &Einsum) -> Result<Array, ExecError> {
+    let [left, right] = op.values[..] else { return Err(x.fail("it has two values")) };
+    let (a, b) = (x.array(left)?, x.array(right)?);
+    let rank = a.shape.len();
+    if !op.is_known() || !(3..=4).contains(&rank) || b.shape.len() != rank {
+        return Err(x.fail(format!("{:?} of {:?} and {:?}", op.equation, a.shape, b.shape)));
+    }
+    // Axes [.., C, H, W] become [.., H, C, W]; the same exchange takes the result back.
+    let mut perm: Vec<usize> = (0..rank).collect();
+    perm.swap(rank - 3, rank - 2);
+    let turned = |shape: &[usize], data: &[f32]| {
+        let mut out = vec![0.0; data.len()];
+        strided::transpose(data, shape, &perm, &mut out);
+        (perm.iter().map(|&p| shape[p]).collect::<Vec<_>>(), out)
+    };
+    let (a_shape, p) = turned(&a.shape, x.floats(&a)?);
+    let (b_shape, q) = turned(&b.shape, x.floats(&b)?);
+    let shape = MatmulShape::new(&a_shape, &b_shape, false, false);
+    let shape = shape.ok_or_else(|| x.fail(format!("{:?} times {:?}", a.shape, b.shape)))?;
+    let mut out = vec![0.0; checked_len(&shape.out)?];
+    matmul_into(&shape, &p, &q, &mut out, x.rounding);
+    let (shape, out) = turned(&shape.out, &out);
+    Ok(Array::f32(shape, out))
+}
+
+/// A product of matrices of integers, which wraps.
+fn matmul_ints(shape: &MatmulShape, x: &[i32], y: &[i32]) -> Vec<i32> {
+    let MatmulShape { rows, depth, cols, .. } = *shape;
+    let mut out = Vec::with_capacity(shape.pairs.len() * rows * cols);
+    for &(i, j) in &shape.pairs {
+        let (x, y) = (&x[i * rows * depth..], &y[j * depth * cols..]);
+        let left = |r: usize, k: usize| {
+            if shape.transposed.0 { x[k * rows + r] } else { x[r * depth + k] }
+        };
+        let right = |k: usize, c: usize| {
+            if shape.transposed.1 { y[c * depth + k] } else { y[k * cols + c] }
+        };
+        for (r, c) in (0..rows).flat_map(|r| (0..cols).map(move |c| (r, c))) {
+            let sum = |n: i32, k: usize| n.wrapping_add(left(r, k).wrapping_mul(right(k, c)));
+            out.push((0..depth).fold(0, sum));
+        }
+    }
+    out
 }
 
 /// A convolution as one matrix product per group: each output channel times the patches it sees.

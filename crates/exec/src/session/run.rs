@@ -219,7 +219,7 @@ impl<'s> Run<'s> {
             Op::Reshape(op) => {
                 let target = self.ints(op.shape)?;
                 let Some(x) = self.float(op.x) else { return Ok(false) };
-                let shape = reshape(x.n_elements(), &target);
+                let shape = reshape(&x.shape(), &target);
                 let shape = shape.ok_or_else(|| self.fail(format!("no shape {target:?}")))?;
                 self.reshaped(x, out, &shape);
                 Ok(true)

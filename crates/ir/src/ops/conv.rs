@@ -157,6 +157,7 @@ impl OpDef for Conv {
             return Err(TypeError::param(why));
         }
         if let Some(bias) = self.bias {
+            types.float(bias)?;
             require_vector(types, bias, c_out)?;
         }
         let kernel = &w_shape[2..];
@@ -186,7 +187,7 @@ impl OpDef for Conv {
 }
 
 pub(super) fn require_vector(types: &Types<'_>, v: Value, n: u64) -> Result<(), TypeError> {
-    let t = types.float(v)?;
+    let t = types.number(v)?;
     if t.rank() != 1 {
         return Err(TypeError::Rank { at: v, found: t.rank(), expected: "1" });
     }
@@ -219,6 +220,14 @@ impl OpDef for Linear {
         let Dim::Fixed(n_out) = w.shape[0] else {
             return Err(TypeError::NotConstant { at: self.weight });
         };
+        let parameters = [Some(self.weight), self.bias];
+        for at in parameters.into_iter().flatten() {
+            // Floats of two widths may meet; a float and an integer may not.
+            let found = types.number(at)?.dtype;
+            if found.is_float() != x.dtype.is_float() {
+                return Err(TypeError::MixedDTypes { at, found, expected: x.dtype });
+            }
+        }
         if let Some(bias) = self.bias {
             require_vector(types, bias, n_out)?;
         }
@@ -252,10 +261,15 @@ impl OpDef for Matmul {
                 return Err(TypeError::Rank { at, found: t.rank(), expected: "at least 2" });
             }
         }
-        if x.dtype != y.dtype {
+        // A constant may be of another float type than what it is multiplied with.
+        let constant = |v: Value| types.constant(v).is_some();
+        let (x_constant, y_constant) = (constant(self.x), constant(self.y));
+        let floats = x.dtype.is_float() && y.dtype.is_float();
+        if x.dtype != y.dtype && (x_constant == y_constant || !floats) {
             let (found, expected) = (y.dtype, x.dtype);
             return Err(TypeError::MixedDTypes { at: self.y, found, expected });
         }
+        let dtype = if x_constant { y.dtype } else { x.dtype };
         let matrix = |t: &TensorType, transposed: bool| {
             let [r, c] = [&t.shape[t.rank() - 2], &t.shape[t.rank() - 1]].map(Dim::clone);
             if transposed { (c, r) } else { (r, c) }
@@ -273,7 +287,7 @@ impl OpDef for Matmul {
             other: x.clone(),
         })?;
         shape.extend([m, n]);
-        Ok(TensorType { dtype: x.dtype, shape }.into())
+        Ok(TensorType { dtype, shape }.into())
     }
 
     fn work(&self, types: &Types<'_>) -> Work {

@@ -6,33 +6,45 @@
 
 mod activation;
 mod attention;
+mod blocks;
 mod constexpr;
 mod control;
 mod conv;
+mod detect;
+mod einsum;
 mod elementwise;
+mod index;
 mod movement;
 mod norm;
 mod order;
 mod pool;
+mod random;
 mod recurrent;
 mod reduce;
 mod resize;
+mod shaping;
 mod structure;
 mod unary;
 
 pub use activation::*;
 pub use attention::*;
+pub use blocks::*;
 pub use constexpr::*;
 pub use control::*;
 pub use conv::*;
+pub use detect::*;
+pub use einsum::*;
 pub use elementwise::*;
+pub use index::*;
 pub use movement::*;
 pub use norm::*;
 pub use order::*;
 pub use pool::*;
+pub use random::*;
 pub use recurrent::*;
 pub use reduce::*;
 pub use resize::*;
+pub use shaping::*;
 pub use structure::*;
 pub use unary::*;
 
@@ -50,8 +62,7 @@ crate::op_enum! {
     SoftplusParametric, Softsign, ThresholdedRelu,
     Cast, Select,
     // matrix products
-    Conv, Linear, Matmul,
-    ConvTranspose, ScaledDotProductAttention, Quantize, Dequantize,
+    Conv, Einsum, Linear, Matmul, ConvTranspose, ScaledDotProductAttention, Quantize, Dequantize,
     // windows, norms, recurrent layers
     AvgPool, MaxPool, L2Pool, BatchNorm, InstanceNorm, L2Norm, LocalResponseNorm,
     Lstm, Gru, Rnn,
@@ -73,6 +84,13 @@ crate::op_enum! {
     // data movement
     Concat, ExpandDims, Gather, Reshape, Shape, SliceByIndex, SliceBySize, Split, Squeeze,
     Transpose,
+    BandPart, BatchToSpace, Crop, DepthToSpace, NonZero, Pad, PixelShuffle, PixelUnshuffle, Reverse,
+    ReverseSequence, SlidingWindows, SpaceToBatch, SpaceToDepth,
+    GatherAlongAxis, GatherNd, Scatter, ScatterAlongAxis, ScatterNd, SliceUpdate,
+    // shapes
+    Fill, FillLike, Flatten2d, OneHot, Range1d, ReshapeLike, Stack, Tile,
+    // drawn numbers, boxes
+    RandomBernoulli, RandomCategorical, RandomNormal, RandomUniform, NonMaximumSuppression,
 }
 
 impl Op {
@@ -92,6 +110,15 @@ impl Op {
     /// Is it a compressed weight: computed from constants when the model is loaded?
     pub fn is_constexpr(&self) -> bool {
         self.name().starts_with("constexpr_")
+    }
+
+    /// Does it draw numbers, so that another run may make others?
+    pub fn is_random(&self) -> bool {
+        use Op::*;
+        matches!(
+            self,
+            RandomBernoulli(_) | RandomCategorical(_) | RandomNormal(_) | RandomUniform(_)
+        )
     }
 
     /// Is it a constant?

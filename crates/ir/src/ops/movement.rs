@@ -1,6 +1,6 @@
 //! Ops that move elements: shape changes, slices, gathers, concatenation.
 
-use crate::dims::KNOWN_MAX;
+use crate::dims::{KNOWN_MAX, part};
 use crate::infer::{Outputs, TypeError, Types};
 use crate::{DType, Dim, OpDef, Symbol, TensorType, Value, op, resolve_axis};
 
@@ -25,20 +25,45 @@ op! {
 impl OpDef for Reshape {
     fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
         let x = types.tensor(self.x)?;
-        let rank = types.int(self.shape)?;
         let Some(shape) = types.dims(self.shape) else {
-            // A shape made while running: only its length is known.
-            let [Dim::Fixed(rank)] = rank.shape[..] else {
-                return Err(TypeError::NotConstant { at: self.shape });
-            };
-            let name = types.name(self.shape);
-            let dims = (0..rank.min(8)).map(|i| Dim::Symbol(Symbol::new(&format!("{name}.{i}"))));
-            return Ok(TensorType::new(x.dtype, dims).into());
+            return Ok(TensorType { dtype: x.dtype, shape: made_shape(types, self.shape)? }.into());
         };
+        let shape = with_copies(&x.shape, shape);
         let shape = fill_in(&x.shape, &shape)
             .ok_or_else(|| TypeError::param(format!("{x} has no shape {}", show(&shape))))?;
-        Ok(TensorType { dtype: x.dtype, shape }.into())
+        let known = types.known_ints(self.x);
+        Ok(Outputs::dims(TensorType { dtype: x.dtype, shape }, known))
     }
+}
+
+/// The shape that a vector of integers is; of one made while running, only the length is known.
+pub(super) fn made_shape(types: &Types<'_>, at: Value) -> Result<Vec<Dim>, TypeError> {
+    let n = types.vector(at)?;
+    match types.dims(at) {
+        Some(dims) if dims.iter().any(|d| d.fixed().is_some_and(|n| (n as i64) < 0)) => {
+            Err(TypeError::param(format!("a shape of {}", show(&dims))))
+        }
+        Some(dims) => Ok(dims),
+        None => {
+            let name = types.name(at);
+            let dim = |i| Dim::Symbol(Symbol::new(&format!("{name}.{i}")));
+            Ok((0..n.min(MADE_RANK_MAX)).map(dim).collect())
+        }
+    }
+}
+
+/// Dimensions up to which a shape made while running is followed.
+const MADE_RANK_MAX: u64 = 8;
+
+/// `target` with each 0 replaced by the extent of `from` at that place, counted from the last axis;
+/// by 1 where there is none.
+fn with_copies(from: &[Dim], mut target: Vec<Dim>) -> Vec<Dim> {
+    let n = target.len();
+    for (i, d) in target.iter_mut().enumerate().filter(|(_, d)| **d == Dim::Fixed(0)) {
+        let axis = (from.len() + i).checked_sub(n);
+        *d = axis.map_or(Dim::Fixed(1), |axis| from[axis].clone());
+    }
+    target
 }
 
 const REST: Dim = Dim::Fixed(-1i64 as u64);
@@ -51,6 +76,19 @@ fn show(shape: &[Dim]) -> String {
 
 /// `target` with its -1 replaced; `None` when the element counts cannot be equal.
 fn fill_in(from: &[Dim], target: &[Dim]) -> Option<Vec<Dim>> {
+    exactly(from, target).or_else(|| {
+        // Whether two shapes have as many elements is not seen from names of calculated extents.
+        let mut dims = from.iter().chain(target);
+        let calculated = dims.any(|d| matches!(d, Dim::Symbol(s) if s.0.contains('.')));
+        let rests = target.iter().filter(|d| **d == REST).count();
+        let name = || from.iter().chain(target).map(part).collect::<Vec<_>>().join(".");
+        (calculated && rests <= 1)
+            .then(|| replace_rest(target, Dim::Symbol(Symbol::new(&format!("{}.rest", name())))))
+    })
+}
+
+/// [`fill_in`], where the names of extents say everything.
+fn exactly(from: &[Dim], target: &[Dim]) -> Option<Vec<Dim>> {
     // A count of elements as a number times symbols.
     let count = |dims: &[&Dim]| -> Option<(u64, Vec<Symbol>)> {
         let n = crate::types::count(dims.iter().filter_map(|d| d.fixed()))?;
@@ -137,7 +175,7 @@ impl OpDef for ExpandDims {
         let mut rest = x.shape.iter().cloned();
         let dim = |i| if at.contains(&i) { Some(Dim::Fixed(1)) } else { rest.next() };
         let shape = (0..rank).map_while(dim).collect();
-        Ok(TensorType { dtype: x.dtype, shape }.into())
+        Ok(Outputs::dims(TensorType { dtype: x.dtype, shape }, types.known_ints(self.x)))
     }
 }
 
@@ -160,7 +198,7 @@ impl OpDef for Squeeze {
         }
         let kept = x.shape.iter().enumerate().filter(|(i, _)| !axes.contains(i));
         let shape = kept.map(|(_, d)| d.clone()).collect();
-        Ok(TensorType { dtype: x.dtype, shape }.into())
+        Ok(Outputs::dims(TensorType { dtype: x.dtype, shape }, types.known_ints(self.x)))
     }
 }
 

@@ -22,7 +22,8 @@ op! {
 
 impl OpDef for Identity {
     fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
-        Ok(Outputs(vec![(types.ty(self.x).clone(), None)]))
+        let known = types.known_ints(self.x).map(Known::Dims);
+        Ok(Outputs(vec![(types.ty(self.x).clone(), known)]))
     }
 }
 
