@@ -1,17 +1,19 @@
 //! `russet compile`: a model in, a proven package out, with the reasons.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
 use russet_exec::{Arithmetic, Session};
+use russet_formats::container;
 use russet_formats::mlpackage::{self, Description, Written};
 use russet_ir::{Graph, Opset, Program, verify_program};
 use russet_machine::Profile;
 use russet_passes::{Distance, Options, Pass, Report, distance, pipeline, random_inputs};
 use serde_json::{Value, json};
 
+use crate::convert;
 use crate::diagnostic::{Failure, Outcome};
 use crate::inputs::{Inputs, Source};
 use crate::model::{Kind, Model, Shapes, bind, bindings, length};
@@ -21,9 +23,10 @@ use crate::simulate::{Prediction, predict};
 
 #[derive(Args, Debug)]
 pub struct Arguments {
-    /// A Hugging Face folder or a Core ML package.
+    /// A Hugging Face folder, or a Core ML model in any container.
     pub source: PathBuf,
-    /// The package to write.
+    /// The package to write; `OUT.mlmodelc` of a package is the same model as Core ML loads it,
+    /// without any pass.
     #[arg(short, long, value_name = "OUT.mlpackage")]
     pub output: PathBuf,
     #[command(flatten)]
@@ -84,6 +87,9 @@ pub fn command(args: &Arguments, out: &Out) -> Outcome<()> {
 
 /// Writes the package; its account as JSON and as text.
 pub fn produce(args: &Arguments, out: &Out) -> Outcome<(Value, String)> {
+    if convert::is_compiled(&args.output) {
+        return convert::produce(args, out);
+    }
     let start = Instant::now();
     let chip = Profile::named(&args.chip)?;
     check_passes(args)?;
@@ -103,7 +109,7 @@ pub fn produce(args: &Arguments, out: &Out) -> Outcome<(Value, String)> {
     progress.stage("predicting");
     let prediction = predict_all(&compiled.program, &chip)?;
     progress.stage("writing the package");
-    let written = mlpackage::write(&compiled.program, &Description::default(), &args.output)?;
+    let written = write(&model, &compiled.program, &args.output)?;
     if !args.no_proof {
         progress.stage("reading the package back");
         read_back(args, &compiled)?;
@@ -112,6 +118,19 @@ pub fn produce(args: &Arguments, out: &Out) -> Outcome<(Value, String)> {
     let shown = Shown { args, model: &model, compiled: &compiled, written: &written };
     let seconds = start.elapsed().as_secs_f64();
     Ok((shown.json(&prediction, seconds), shown.text(&prediction, &passes, seconds)))
+}
+
+/// Writes the package; what did not change is as the source has it. The program of a compiled
+/// model is encoded anew, since its text has notes that a package cannot have.
+fn write(model: &Model, program: &Program, out: &Path) -> Outcome<Written> {
+    let none = Description::default();
+    Ok(match (&model.kind, model.container) {
+        (Kind::Package(p), Some(container::Kind::Package | container::Kind::ModelFile)) => {
+            mlpackage::rewrite(program, &none, &p.source, out)?
+        }
+        (Kind::Package(p), _) => mlpackage::write(program, &p.description, out)?,
+        (Kind::HuggingFace { .. }, _) => mlpackage::write(program, &none, out)?,
+    })
 }
 
 /// The opset of what is made from a Hugging Face folder.

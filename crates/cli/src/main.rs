@@ -6,6 +6,7 @@
 mod bench;
 mod compare;
 mod compile;
+mod convert;
 mod demo;
 mod diagnostic;
 mod fetch;

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use russet_formats::container::{self, Content};
 use russet_formats::huggingface::{self, Mask, Pooling};
 use russet_formats::mlpackage;
 use russet_ir::{Binding, Dim, Graph, Opset, Program};
@@ -34,6 +35,8 @@ pub enum PoolingChoice {
 pub struct Model {
     pub path: PathBuf,
     pub kind: Kind,
+    /// In what a Core ML model was.
+    pub container: Option<container::Kind>,
     pub program: Program,
     /// `tokenizer.json`, if one lies beside it.
     pub tokenizer: Option<PathBuf>,
@@ -106,6 +109,12 @@ impl Model {
             shapes.refuse_for_package(path)?;
             return Model::package(path);
         }
+        if !path.is_dir() || !path.join("config.json").exists() {
+            // What else it may be, by name.
+            if let Some(error) = container::foreign(path) {
+                return Err(error.into());
+            }
+        }
         if !path.is_dir() {
             let message = "it is neither a Hugging Face folder nor a Core ML package";
             return Err(Failure::new("wrong-kind", message).in_file(path));
@@ -133,6 +142,7 @@ impl Model {
                 n_parameters: source.n_parameters,
                 n_bytes: source.n_bytes,
             },
+            container: None,
             program,
             tokenizer: source.tokenizer,
             pad_token_id: source.pad_token_id,
@@ -140,10 +150,41 @@ impl Model {
     }
 
     fn package(path: &Path) -> Outcome<Model> {
-        let package = mlpackage::read(path)?;
-        let program = package.program.clone();
-        let kind = Kind::Package(package.into());
-        Ok(Model { path: path.to_owned(), kind, program, tokenizer: None, pad_token_id: 0 })
+        let opened = container::open(path)?;
+        let failed = |message| Err(Failure::new("not-an-ml-program", message).in_file(path));
+        match opened.content {
+            Content::Program(package) => Ok(Model {
+                path: path.to_owned(),
+                container: Some(opened.kind),
+                program: package.program.clone(),
+                kind: Kind::Package(package),
+                tokenizer: None,
+                pad_token_id: 0,
+            }),
+            Content::Pipeline(stages) => {
+                let names: Vec<&str> = stages.iter().map(|s| s.name.as_str()).collect();
+                let message =
+                    format!("it is a pipeline of {} models: {}", names.len(), names.join(", "));
+                failed(message).map_err(|f: Failure| match opened.kind {
+                    container::Kind::Compiled => {
+                        f.help("name one stage, the folder `model0` in it")
+                    }
+                    _ => f.help(
+                        "compile it to a `.mlmodelc` and name one stage, the folder `model0` in it",
+                    ),
+                })
+            }
+            Content::Network(n) => {
+                let message = format!(
+                    "it is a {} of {} layers, the format before ML Programs",
+                    n.kind,
+                    n.layers.len()
+                );
+                failed(message)
+                    .map_err(|f: Failure| f.help("convert the source again, to an ML Program"))
+            }
+            Content::Other(kind) => failed(format!("it is a {kind}, an ML Program is expected")),
+        }
     }
 
     /// The function called `name`, or the default one.
@@ -162,10 +203,9 @@ impl Model {
     }
 }
 
-/// Is a package there, or what claims to be one?
+/// Is a Core ML model there, or what claims to be one?
 pub fn is_package(path: &Path) -> bool {
-    path.extension().is_some_and(|e| e == "mlpackage" || e == "mlmodel")
-        || path.join("Manifest.json").exists()
+    container::is_container(path)
 }
 
 /// Every allowed binding of a function's symbols; one empty one when all shapes are fixed.

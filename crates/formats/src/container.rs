@@ -113,6 +113,16 @@ pub fn is_container(path: &Path) -> bool {
         || mlmodelc::is_compiled(path)
 }
 
+/// What `path` is when it is known to be something else than a Core ML model, as an error that
+/// says what to do; `None` when nothing is known of it.
+pub fn foreign(path: &Path) -> Option<Error> {
+    let error = match path.is_dir() {
+        true => Some(foreign::folder(path)),
+        false => foreign::file(path, &mapped::open(path).ok()?),
+    };
+    error.filter(|e| matches!(e, Error::Foreign { .. }))
+}
+
 impl Container {
     /// The ML Program, if it is one.
     pub fn program(&self) -> Option<&Package> {

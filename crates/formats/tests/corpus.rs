@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use prost::Message;
 use russet_formats::container::{self, Content};
-use russet_formats::mlpackage::proto;
-use russet_formats::{Error, mil_text, mlmodelc};
+use russet_formats::mlpackage::{proto, references};
+use russet_formats::{Error, mil_text, mlmodelc, mlpackage};
 use serde_json::Value;
 
 /// Files below the corpus for which `wanted` holds, in order.
@@ -228,4 +228,112 @@ fn compiled_models_are_those_apples_compiler_makes() {
     println!("of {n} pairs the same: {same:#?}; different: {different}");
     // That pipeline was made of another file, so its hash is another.
     assert!(different <= 1, "{different} files differ");
+}
+
+/// A copy of a package or model file in `to`; weights that are not there are made up, each record
+/// where the model looks for it. Returns its path and that of its weights.
+fn with_weights(path: &Path, to: &Path) -> (PathBuf, PathBuf, Option<PathBuf>) {
+    let (copy, model, root) = match path.is_dir() {
+        true => {
+            let data = to.join("x.mlpackage/Data/com.apple.CoreML");
+            fs::create_dir_all(&data).unwrap();
+            fs::copy(path.join("Manifest.json"), to.join("x.mlpackage/Manifest.json")).unwrap();
+            (to.join("x.mlpackage"), data.join("model.mlmodel"), path.join("Data/com.apple.CoreML"))
+        }
+        false => (to.join("x.mlmodel"), to.join("x.mlmodel"), path.parent().unwrap().to_owned()),
+    };
+    let original = if path.is_dir() { root.join("model.mlmodel") } else { path.to_owned() };
+    fs::copy(original, &model).unwrap();
+    let message = proto::Model::decode(fs::read(&model).unwrap().as_slice()).unwrap();
+    let Some(program) = message.ml_program else { return (copy, model, None) };
+    let mut records = BTreeMap::new();
+    let mut name = None;
+    for r in references::of_program(&program) {
+        records.insert(r.blob.offset, r.value.r#type.clone().unwrap());
+        name = r.blob.file_name.strip_prefix("@model_path/").map(str::to_owned);
+    }
+    let Some(name) = name else { return (copy, model, None) };
+    let weights = model.parent().unwrap().join(&name);
+    fs::create_dir_all(weights.parent().unwrap()).unwrap();
+    if root.join(&name).exists() {
+        fs::copy(root.join(&name), &weights).unwrap();
+        return (copy, model, Some(weights));
+    }
+    let codes: BTreeMap<i32, (u32, u64)> = BTreeMap::from([
+        (10, (1, 16)),
+        (11, (2, 32)),
+        (31, (3, 8)),
+        (21, (4, 8)),
+        (22, (6, 16)),
+        (32, (7, 16)),
+        (23, (14, 32)),
+    ]);
+    let mut bytes = vec![0u8; 64];
+    bytes[..4].copy_from_slice(&(records.len() as u32).to_le_bytes());
+    bytes[4] = 2;
+    for (i, (&offset, ty)) in records.iter().enumerate() {
+        let Some(proto::ValueKind::Tensor(t)) = &ty.kind else { panic!() };
+        let extent = |d: &proto::Dimension| match &d.kind {
+            Some(proto::DimensionKind::Constant(c)) => c.size,
+            _ => panic!(),
+        };
+        let n: u64 = t.dimensions.iter().map(extent).product();
+        let (code, bits) = codes[&t.data_type];
+        bytes.resize(offset as usize, 0);
+        bytes.extend(0xDEAD_BEEFu32.to_le_bytes());
+        bytes.extend(code.to_le_bytes());
+        bytes.extend((n * bits / 8).to_le_bytes());
+        bytes.extend((offset + 64).to_le_bytes());
+        bytes.resize(offset as usize + 64, 0);
+        // No two are equal, or they would be shared.
+        bytes.extend((0..n * bits / 8).map(|j| (j / 4 * 7 + i as u64) as u8 & 0x3f));
+    }
+    fs::write(&weights, bytes).unwrap();
+    (copy, model, Some(weights))
+}
+
+#[test]
+fn an_unchanged_package_is_written_as_it_was() {
+    let paths = corpus(|p| {
+        has_extension(p, "mlpackage") || has_extension(p, "mlmodel") && p.is_file() && !is_odd(p)
+    });
+    let (mut n, mut same_model, mut same_weights, mut n_weights) = (0, 0, 0, 0);
+    for path in paths {
+        let folder = tempfile::tempdir().unwrap();
+        let (copy, model, weights) = with_weights(&path, folder.path());
+        let package = match mlpackage::read(&copy) {
+            Ok(package) => package,
+            Err(Error::NotMlProgram { .. }) => continue,
+            Err(e) => panic!("{}: {e}", path.display()),
+        };
+        n += 1;
+        let out = folder.path().join("out.mlpackage");
+        let none = mlpackage::Description::default();
+        mlpackage::rewrite(&package.program, &none, &package.source, &out)
+            .unwrap_or_else(|e| panic!("{}: {}: {e}", path.display(), e.place()));
+        let data = out.join("Data/com.apple.CoreML");
+        let (before, after) =
+            (fs::read(&model).unwrap(), fs::read(data.join("model.mlmodel")).unwrap());
+        let decode = |b: &[u8]| proto::Model::decode(b).unwrap();
+        match before == after {
+            true => same_model += 1,
+            false => {
+                println!("other bytes: {}", path.display());
+                let (a, b) = (decode(&before), decode(&after));
+                assert_eq!(a.description, b.description, "{}", path.display());
+                assert_eq!(a, b, "{}", path.display());
+            }
+        }
+        if let Some(weights) = weights {
+            n_weights += 1;
+            let now = data.join("weights").join(weights.file_name().unwrap());
+            match fs::read(&weights).unwrap() == fs::read(now).unwrap() {
+                true => same_weights += 1,
+                false => println!("other weights: {}", path.display()),
+            }
+        }
+    }
+    println!(
+        "of {n} programs {same_model} have the same bytes; of {n_weights} weight files {same_weights}"
+    );
 }

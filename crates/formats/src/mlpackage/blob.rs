@@ -76,6 +76,32 @@ impl<W: Write + Seek> Writer<W> {
     /// # Panics
     /// When the type has no code: strings, `bool` and 64-bit numbers stay in the model file.
     pub fn add(&mut self, tensor: &Tensor) -> io::Result<u64> {
+        let (before, at, hash) = self.append(tensor)?;
+        if let Some(&first) = self.by_content.get(&(tensor.dtype, hash)) {
+            self.n_shared += 1;
+            self.out.seek(SeekFrom::Start(before))?;
+            return Ok(first);
+        }
+        self.keep(tensor, at, hash);
+        Ok(at)
+    }
+
+    /// The same, but with a record of its own even when its bytes are there already, as the
+    /// source it is copied from has it.
+    pub fn add_apart(&mut self, tensor: &Tensor) -> io::Result<u64> {
+        let (_, at, hash) = self.append(tensor)?;
+        self.keep(tensor, at, hash);
+        Ok(at)
+    }
+
+    fn keep(&mut self, tensor: &Tensor, at: u64, hash: [u8; 32]) {
+        self.by_content.entry((tensor.dtype, hash)).or_insert(at);
+        self.records.push(hash);
+        self.end = at + ALIGNMENT + tensor.n_bytes();
+    }
+
+    /// Writes a record behind the last: where that ended, where this one is, and its hash.
+    fn append(&mut self, tensor: &Tensor) -> io::Result<(u64, u64, [u8; 32])> {
         let code = CODES.iter().find(|c| c.1 == tensor.dtype).expect("a type of weight files").0;
         let (before, at) = (self.end, self.end.next_multiple_of(ALIGNMENT));
         let n_bytes = tensor.n_bytes();
@@ -95,16 +121,7 @@ impl<W: Write + Seek> Writer<W> {
             hash.update(piece);
             self.out.write_all(piece)
         })?;
-        let hash: [u8; 32] = hash.finalize().into();
-        if let Some(&first) = self.by_content.get(&(tensor.dtype, hash)) {
-            self.n_shared += 1;
-            self.out.seek(SeekFrom::Start(before))?;
-            return Ok(first);
-        }
-        self.by_content.insert((tensor.dtype, hash), at);
-        self.records.push(hash);
-        self.end = at + ALIGNMENT + n_bytes;
-        Ok(at)
+        Ok((before, at, hash.finalize().into()))
     }
 
     /// Completes the header. The file may still hold bytes of a copy past [`Summary::n_bytes`],

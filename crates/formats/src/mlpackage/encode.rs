@@ -1,6 +1,6 @@
 //! A program as messages: what `write` puts into the model file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
@@ -11,12 +11,13 @@ use russet_ir::{
 
 use super::features::{self, Description, Feature, FunctionDescription, Kind, Shapes};
 use super::names::Names;
-use super::{blob, hints, proto, value};
+use super::template::{self, Kept, Template};
+use super::weights::Weights;
+use super::{blob, hints, proto, read, references, value};
 use crate::Error;
 
 /// Elements from which on a constant is put into the weight file; as `coremltools` does it.
 const BLOB_MIN: u64 = 10;
-const BLOB_NAME: &str = "@model_path/weights/weight.bin";
 
 /// Parameters that Core ML wants inline instead of by name.
 const INLINE: &[(&str, &str)] = &[
@@ -32,51 +33,116 @@ pub struct Encoder<'a> {
     /// For errors.
     pub out: &'a Path,
     pub blobs: blob::Writer<BufWriter<&'a File>>,
+    /// What is copied from the source, if there is one.
+    pub template: Option<&'a Template<'a>>,
+    /// What the weight file is called in references.
+    pub blob_name: &'a str,
+    /// Where the weights of copied operations are now, by file and place.
+    pub moved: HashMap<(String, u64), u64>,
 }
 
 impl Encoder<'_> {
     pub fn model(&mut self, description: &Description) -> Result<proto::Model, Error> {
-        let opset = self.program.opset;
-        let mut functions = BTreeMap::new();
-        let mut described = Vec::new();
+        self.copy_weights()?;
+        let (mut functions, mut described) = (BTreeMap::new(), Vec::new());
         for graph in &self.program.functions {
             let given = description.functions.iter().find(|f| f.name == graph.name);
-            described.push(self.describe(graph, given)?);
+            described.push(self.described(graph, given)?);
             functions.insert(graph.name.clone(), self.function(graph)?);
         }
-        let ml_program =
-            proto::Program { version: 1, functions: functions.into(), ..Default::default() };
-        let metadata = Some(self.metadata());
-        let description = match described.as_slice() {
-            [one] if one.name == "main" => proto::ModelDescription {
-                input: one.inputs.iter().map(Feature::encode).collect(),
-                output: one.outputs.iter().map(Feature::encode).collect(),
-                state: one.states.iter().map(Feature::encode).collect(),
-                predicted_feature_name: one.predicted_feature.clone(),
-                predicted_probabilities_name: one.predicted_probabilities.clone(),
-                metadata,
-                ..Default::default()
-            },
-            many => proto::ModelDescription {
-                functions: many.iter().map(encode_function).collect(),
-                default_function_name: many[0].name.clone(),
-                metadata,
-                ..Default::default()
-            },
+        let source = self.template.map(|t| &t.source.model);
+        let same_opset = |m: &&proto::Model| {
+            let opsets = m.ml_program.iter().flat_map(|p| p.functions.values());
+            opsets.into_iter().all(|f| f.opset.parse() == Ok(self.program.opset))
         };
+        let spec_version = source.filter(same_opset).map(|m| m.specification_version);
         Ok(proto::Model {
-            specification_version: opset.spec_version(),
-            description: Some(description),
-            is_updatable: false,
-            ml_program: Some(ml_program),
+            specification_version: spec_version.unwrap_or(self.program.opset.spec_version()),
+            description: Some(self.description(described)),
+            is_updatable: source.is_some_and(|m| m.is_updatable),
+            ml_program: Some(self.ml_program(functions)),
+            unknown: source.map(|m| m.unknown.clone()).unwrap_or_default(),
             ..Default::default()
         })
     }
 
-    fn metadata(&self) -> proto::Metadata {
-        let mut m = proto::Metadata::default();
-        for (key, value) in &self.program.metadata {
-            let value = value.clone();
+    /// Functions in the order of the source, the others behind.
+    fn ml_program(&self, mut functions: BTreeMap<String, proto::Function>) -> proto::Program {
+        let source = self.template.and_then(|t| t.source.model.ml_program.as_ref());
+        let Some(source) = source else {
+            return proto::Program {
+                version: 1,
+                functions: functions.into(),
+                ..Default::default()
+            };
+        };
+        let mut ordered = proto::Map::default();
+        for name in source.functions.keys() {
+            if let Some(function) = functions.remove(name) {
+                ordered.insert(name.clone(), function);
+            }
+        }
+        functions.into_iter().for_each(|(name, f)| ordered.insert(name, f));
+        proto::Program {
+            version: source.version,
+            functions: ordered,
+            doc_string: source.doc_string.clone(),
+            attributes: source.attributes.clone(),
+            unknown: source.unknown.clone(),
+        }
+    }
+
+    fn description(
+        &self,
+        mut functions: Vec<proto::FunctionDescription>,
+    ) -> proto::ModelDescription {
+        let source = self.template.and_then(|t| t.source.model.description.clone());
+        let is_single = functions.len() == 1
+            && match &source {
+                Some(s) => s.functions.is_empty(),
+                None => functions[0].name == "main",
+            };
+        let mut d = source.unwrap_or_default();
+        d.metadata = self.metadata(d.metadata.take());
+        if is_single {
+            let one = functions.remove(0);
+            (d.input, d.output, d.state) = (one.input, one.output, one.state);
+            d.predicted_feature_name = one.predicted_feature_name;
+            d.predicted_probabilities_name = one.predicted_probabilities_name;
+            return d;
+        }
+        let default = functions[0].name.clone();
+        if !functions.iter().any(|f| f.name == d.default_function_name) {
+            d.default_function_name = default;
+        }
+        let place =
+            |f: &proto::FunctionDescription| d.functions.iter().position(|g| g.name == f.name);
+        functions.sort_by_key(|f| place(f).unwrap_or(usize::MAX));
+        (d.input, d.output, d.state) = Default::default();
+        d.functions = functions;
+        d
+    }
+
+    /// The texts of the program; those of the source as they are when nothing changed.
+    fn metadata(&self, source: Option<proto::Metadata>) -> Option<proto::Metadata> {
+        let hint = hints::render(self.program);
+        if let Some(template) = self.template {
+            let same_texts = read::metadata(&template.source.model) == self.program.metadata;
+            let same_symbols = self.program.functions.iter().all(|g| {
+                let kept = template.function(&g.name);
+                let is_same = |&v: &Value| kept.is_some_and(|k| k.is_same_input(&g.value(v).name));
+                g.inputs().iter().all(is_same)
+            });
+            if same_texts && same_symbols {
+                return source;
+            }
+        }
+        let mut m = source.unwrap_or_default();
+        let user_defined = std::mem::take(&mut m.user_defined);
+        m = proto::Metadata { unknown: m.unknown, ..Default::default() };
+        let texts = &self.program.metadata;
+        for key in user_defined.keys().filter(|k| texts.contains_key(*k)).chain(texts.keys()) {
+            let value = texts[key].clone();
             match key.as_str() {
                 "shortDescription" => m.short_description = value,
                 "version" => m.version_string = value,
@@ -85,10 +151,77 @@ impl Encoder<'_> {
                 _ => drop(m.user_defined.insert(key.clone(), value)),
             }
         }
-        if let Some(hint) = hints::render(self.program) {
+        if let Some(hint) = hint {
             m.user_defined.insert(hints::KEY.into(), hint);
         }
-        m
+        Some(m)
+    }
+
+    /// Puts the weights of copied operations into the weight file, in the order they had.
+    fn copy_weights(&mut self) -> Result<(), Error> {
+        let Some(template) = self.template else { return Ok(()) };
+        let source = template.source;
+        let mut weights = Weights::new(&source.root, &source.file);
+        for ((file, offset), r) in template::copied_references(template) {
+            let wrong = |why: String| Error::malformed(&source.file, Some(r.at), why);
+            let ty = value::decode_type(r.value.r#type.as_ref(), r.at).map_err(wrong)?;
+            let Some((dtype, shape)) = ty.tensor().and_then(|t| Some((t.dtype, t.fixed_shape()?)))
+            else {
+                return Err(wrong(format!("a weight of type {ty} cannot be")));
+            };
+            let tensor = weights.tensor(r.blob, dtype, shape, r.at)?;
+            let added = self.blobs.add_apart(&tensor);
+            let at = added.map_err(|e| Error::io(self.out, "write its weights", e))?;
+            self.moved.insert((file.to_owned(), offset), at);
+        }
+        Ok(())
+    }
+
+    /// An operation of the source, its weights where they are now.
+    fn copied(&self, op: &proto::Operation) -> proto::Operation {
+        let mut op = op.clone();
+        references::change(&mut op, &mut |blob| {
+            let at = self.moved.get(&(blob.file_name.clone(), blob.offset));
+            blob.offset = *at.expect("every reference of a copied operation was moved");
+            blob.file_name = self.blob_name.to_owned();
+        });
+        op
+    }
+
+    /// The features of a function as the source has them, as far as they did not change.
+    fn described(
+        &self,
+        graph: &Graph,
+        given: Option<&FunctionDescription>,
+    ) -> Result<proto::FunctionDescription, Error> {
+        let before = self.template.and_then(|t| source_features(t, &graph.name));
+        let Some((kept, before)) = before else {
+            return Ok(encode_function(&self.describe(graph, given)?));
+        };
+        let wrong = |e| Error::malformed(self.out, Some(&graph.name), e);
+        let read = decode_function(&before).map_err(wrong)?;
+        let given = given.unwrap_or(&read);
+        if kept.is_whole && *given == read {
+            return Ok(before);
+        }
+        let mut now = encode_function(&self.describe(graph, Some(given))?);
+        let same = |new: &mut Vec<proto::FeatureDescription>, old: &[proto::FeatureDescription]| {
+            for f in new {
+                let was = old.iter().find(|o| o.name == f.name);
+                let same_text = |o: &&proto::FeatureDescription| {
+                    Feature::decode(o).ok() == Feature::decode(f).ok()
+                        || kept.is_same_input(&f.name)
+                };
+                if let Some(was) = was.filter(same_text) {
+                    *f = was.clone();
+                }
+            }
+        };
+        same(&mut now.input, &before.input);
+        same(&mut now.output, &before.output);
+        same(&mut now.state, &before.state);
+        now.unknown = before.unknown;
+        Ok(now)
     }
 
     /// The features of a function: what follows from its types, and what is given beside.
@@ -180,15 +313,31 @@ impl Encoder<'_> {
     }
 
     fn function(&mut self, graph: &Graph) -> Result<proto::Function, Error> {
-        let mut names = Names::of(graph.values().map(|(_, d)| d.name.clone()));
+        let kept = self.template.and_then(|t| t.function(&graph.name));
+        if let Some(kept) = kept.filter(|k| k.is_whole) {
+            let mut function = kept.function.clone();
+            if let Some(block) = function.block_specializations.get_mut(&kept.function.opset) {
+                for op in &mut block.operations {
+                    *op = self.copied(op);
+                }
+            }
+            return Ok(function);
+        }
+        let taken = graph.values().map(|(_, d)| d.name.clone());
+        let mut names = Names::of(taken.chain(kept.into_iter().flat_map(Kept::names)));
         let mut block = self.block(graph, BlockId::BODY, &mut names)?;
         let inputs = std::mem::take(&mut block.inputs);
         let opset = self.program.opset.coreml_name();
+        let (attributes, unknown) = match kept {
+            Some(k) => (k.function.attributes.clone(), k.function.unknown.clone()),
+            None => Default::default(),
+        };
         Ok(proto::Function {
             inputs,
             opset: opset.into(),
             block_specializations: proto::Map::from_iter([(opset.to_owned(), block)]),
-            ..Default::default()
+            attributes,
+            unknown,
         })
     }
 
@@ -199,15 +348,33 @@ impl Encoder<'_> {
         names: &mut Names,
     ) -> Result<proto::Block, Error> {
         let block = graph.block(id);
+        let kept = self.template.and_then(|t| t.function(&graph.name));
+        let kept = kept.filter(|_| id == BlockId::BODY);
+        let mut constants = kept.map(Kept::constants).unwrap_or_default();
         let mut operations = Vec::new();
         for &node in &block.nodes {
-            self.node(graph, node, names, &mut operations)?;
+            match kept.map(|k| (k, k.operation(node))) {
+                Some((k, _)) if k.is_within(node) => {}
+                Some((k, Some(i))) => {
+                    // The constants that stood before it, in their order.
+                    let after = constants.split_off(&i);
+                    for c in std::mem::replace(&mut constants, after).into_iter().chain([i]) {
+                        operations.push(self.copied(&k.block.operations[c]));
+                    }
+                }
+                _ => self.node(graph, node, names, &mut operations)?,
+            }
         }
+        let (attributes, unknown) = match kept {
+            Some(k) => (k.block.attributes.clone(), k.block.unknown.clone()),
+            None => Default::default(),
+        };
         Ok(proto::Block {
             inputs: block.inputs.iter().map(|&v| named(graph, v)).collect(),
             outputs: block.outputs.iter().map(|&v| graph.value(v).name.clone()).collect(),
             operations,
-            ..Default::default()
+            attributes,
+            unknown,
         })
     }
 
@@ -311,7 +478,7 @@ impl Encoder<'_> {
         }
         let offset = self.blobs.add(tensor);
         let offset = offset.map_err(|e| Error::io(self.out, "write its weights", e))?;
-        Ok(value::encode_blob(tensor, BLOB_NAME, offset))
+        Ok(value::encode_blob(tensor, self.blob_name, offset))
     }
 }
 
@@ -402,6 +569,44 @@ fn by_value(value: proto::Value) -> proto::Binding {
 
 fn argument(bindings: impl IntoIterator<Item = proto::Binding>) -> proto::Argument {
     proto::Argument { arguments: bindings.into_iter().collect(), ..Default::default() }
+}
+
+/// The features of a function in the source, whether it lists functions or not.
+fn source_features<'a>(
+    t: &'a Template<'a>,
+    name: &str,
+) -> Option<(&'a Kept<'a>, proto::FunctionDescription)> {
+    let kept = t.function(name)?;
+    let d = t.source.model.description.as_ref()?;
+    if let Some(f) = d.functions.iter().find(|f| f.name == name) {
+        return Some((kept, f.clone()));
+    }
+    d.functions.is_empty().then(|| {
+        let f = proto::FunctionDescription {
+            name: name.to_owned(),
+            input: d.input.clone(),
+            output: d.output.clone(),
+            predicted_feature_name: d.predicted_feature_name.clone(),
+            predicted_probabilities_name: d.predicted_probabilities_name.clone(),
+            state: d.state.clone(),
+            ..Default::default()
+        };
+        (kept, f)
+    })
+}
+
+fn decode_function(f: &proto::FunctionDescription) -> Result<FunctionDescription, String> {
+    let all = |features: &[proto::FeatureDescription]| {
+        features.iter().map(Feature::decode).collect::<Result<Vec<_>, _>>()
+    };
+    Ok(FunctionDescription {
+        name: f.name.clone(),
+        inputs: all(&f.input)?,
+        outputs: all(&f.output)?,
+        states: all(&f.state)?,
+        predicted_feature: f.predicted_feature_name.clone(),
+        predicted_probabilities: f.predicted_probabilities_name.clone(),
+    })
 }
 
 fn encode_function(f: &FunctionDescription) -> proto::FunctionDescription {

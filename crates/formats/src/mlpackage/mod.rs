@@ -7,6 +7,7 @@
 //! - `features`: inputs and outputs as callers see them; `symbols`, `hints`: their unknown extents;
 //! - `encode`, and `body` with `fit`: functions, blocks, operations, there and back;
 //! - `links`: which operation became which node, so that what is not changed is written as it was;
+//! - `template`: what of a program is still as it was read;
 //! - `references`: where a message speaks of the file of weights;
 //! - `value`: types and constants; `blob`, `weights`: the file of weights; `proto`: the messages.
 
@@ -23,6 +24,7 @@ pub mod proto;
 mod read;
 pub mod references;
 mod symbols;
+mod template;
 pub(crate) mod value;
 pub(crate) mod weights;
 mod write;
@@ -32,4 +34,4 @@ pub use features::{
 };
 pub use read::{Package, Source, decode_model, parse, read};
 pub(crate) use read::{decode_any, description, kind_of_tag, locate, metadata};
-pub use write::{Written, check_output, write};
+pub use write::{Written, check_output, rewrite, write};

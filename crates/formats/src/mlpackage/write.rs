@@ -3,6 +3,7 @@
 //! Weights are streamed from where they are into a temporary folder beside the output, which
 //! takes the output's place only when all of it is written. Equal programs give equal bytes.
 
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::Path;
@@ -13,6 +14,8 @@ use sha2::{Digest, Sha256};
 
 use super::encode::Encoder;
 use super::features::Description;
+use super::read::Source;
+use super::template::{self, Template};
 use super::{blob, manifest};
 use crate::{Error, whole};
 
@@ -38,7 +41,21 @@ pub struct Written {
 /// that opset cannot hold, [`Error::Exists`] when something that is no package is at `out`.
 pub fn write(program: &Program, description: &Description, out: &Path) -> Result<Written, Error> {
     check(program, out)?;
-    whole::write(out, |package| write_into(program, description, out, package))
+    whole::write(out, |package| write_into(program, description, None, out, package))
+}
+
+/// The same for a program that was read from `source` and perhaps changed since: all that did not
+/// change is written as it was, names of constants, notes of compilers and fields that are not
+/// known here included. An unchanged program gives the bytes it was read from.
+pub fn rewrite(
+    program: &Program,
+    description: &Description,
+    source: &Source,
+    out: &Path,
+) -> Result<Written, Error> {
+    check(program, out)?;
+    let template = Template::of(program, source);
+    whole::write(out, |package| write_into(program, description, Some(&template), out, package))
 }
 
 /// Could a package be written to `out`, as far as its name and what is there go?
@@ -72,9 +89,25 @@ fn check(program: &Program, out: &Path) -> Result<(), Error> {
     }
 }
 
+/// What references call the weight file: as the source does, when it has one such file.
+fn blob_name(template: Option<&Template<'_>>) -> String {
+    const FOLDER: &str = "@model_path/weights/";
+    let references = template.map(template::copied_references).unwrap_or_default();
+    let names: BTreeSet<&str> = references.keys().map(|k| k.0).collect();
+    let plain = |name: &&&str| {
+        let rest = name.strip_prefix(FOLDER);
+        rest.is_some_and(|r| !r.is_empty() && !r.contains(['/', '\\']) && r != "." && r != "..")
+    };
+    match names.iter().filter(plain).collect::<Vec<_>>()[..] {
+        [one] if names.len() == 1 => (*one).to_owned(),
+        _ => format!("{FOLDER}weight.bin"),
+    }
+}
+
 fn write_into(
     program: &Program,
     description: &Description,
+    template: Option<&Template<'_>>,
     out: &Path,
     package: &Path,
 ) -> Result<Written, Error> {
@@ -82,9 +115,12 @@ fn write_into(
     let data = package.join(manifest::DATA);
     let weights = data.join(manifest::WEIGHTS);
     fs::create_dir_all(&weights).map_err(failed)?;
-    let file = File::create(weights.join("weight.bin")).map_err(failed)?;
+    let blob_name = blob_name(template);
+    let file_name = blob_name.rsplit('/').next().unwrap_or_default();
+    let file = File::create(weights.join(file_name)).map_err(failed)?;
     let blobs = blob::Writer::new(BufWriter::with_capacity(1 << 20, &file)).map_err(failed)?;
-    let mut encoder = Encoder { program, out, blobs };
+    let moved = HashMap::new();
+    let mut encoder = Encoder { program, out, blobs, template, blob_name: &blob_name, moved };
     let model = encoder.model(description)?;
     let (_, summary) = encoder.blobs.finish().map_err(failed)?;
     file.set_len(summary.n_bytes).map_err(failed)?;
