@@ -33,6 +33,9 @@ enum Data {
         start: u64,
         step: Step,
     },
+    /// Elements that lie in a file that is not there: they read as zeros, see
+    /// [`Tensor::is_absent`].
+    Absent,
     /// The elements from `start` on of a compressed weight of shape `whole`.
     Compressed {
         from: Arc<Compressed>,
@@ -73,6 +76,25 @@ impl Tensor {
             return Err(SizeError { dtype, shape, needed, found: bytes.len() as u64 });
         }
         Ok(Tensor { dtype, shape, data: Data::Bytes(bytes) })
+    }
+
+    /// A constant of which only the type is known, its file being elsewhere. Not for strings.
+    pub fn absent(dtype: DType, shape: Vec<u64>) -> Result<Tensor, SizeError> {
+        let n = crate::types::count(shape.iter().copied());
+        let needed = n.and_then(|n| dtype.bytes(n)).unwrap_or(u64::MAX);
+        if needed == u64::MAX || dtype == DType::String {
+            return Err(SizeError { dtype, shape, needed, found: 0 });
+        }
+        Ok(Tensor { dtype, shape, data: Data::Absent })
+    }
+
+    /// Is it one whose elements are not there? Whoever needs them asks first.
+    pub fn is_absent(&self) -> bool {
+        match &self.data {
+            Data::Absent => true,
+            Data::Derived { from, .. } => from.is_absent(),
+            _ => false,
+        }
     }
 
     pub fn strings(shape: Vec<u64>, strings: Vec<String>) -> Result<Tensor, SizeError> {
@@ -223,6 +245,7 @@ impl Tensor {
             Data::Strings(s) => {
                 Data::Strings(s[(start * row) as usize..((start + n) * row) as usize].into())
             }
+            Data::Absent => Data::Absent,
             Data::Derived { from, start: s, step } => {
                 Data::Derived { from: from.clone(), start: s + start * row, step: *step }
             }
@@ -281,6 +304,7 @@ impl Tensor {
         match &self.data {
             Data::Bytes(b) => decode(self.dtype, b, start, n, out),
             Data::Strings(_) => unreachable!("strings are not numbers"),
+            Data::Absent => out.resize(out.len() + n as usize, 0.0),
             Data::Derived { from, start: s, step } => {
                 let first = out.len();
                 from.floats(s + start, n, out);
@@ -321,7 +345,7 @@ impl Tensor {
             }
             // Compressed integers have 8 bits at most: f32 holds them exactly.
             Data::Compressed { .. } => Some(self.to_f32().into_iter().map(|x| x as i64).collect()),
-            Data::Strings(_) | Data::Derived { .. } => None,
+            Data::Strings(_) | Data::Derived { .. } | Data::Absent => None,
         }
     }
 

@@ -33,6 +33,9 @@ pub struct Package {
     pub n_weights: u64,
     /// Ops that are kept whole although the ir declares them, and why.
     pub findings: Vec<Finding>,
+    /// A file of weights that is not there: the file that names it, and what is wanted. Tensors in
+    /// it have no contents.
+    pub absent: Option<(PathBuf, String)>,
     /// What all this was read from.
     pub source: Arc<Source>,
 }
@@ -79,13 +82,24 @@ pub fn parse(bytes: Bytes, model_file: &Path, root: &Path) -> Result<Package, Er
     let model_bytes = bytes.len() as u64;
     let mut package = Package::of(decode_model(bytes, model_file)?, model_file, root)?;
     package.model_bytes = model_bytes;
-    Ok(package)
+    package.complete()
 }
 
 impl Package {
-    /// The ML Program in a message that is already decoded.
+    /// Itself, if all its weights are there.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] that names the file that is missing.
+    pub fn complete(self) -> Result<Package, Error> {
+        match self.absent {
+            Some((file, wanted)) => Err(Error::NotFound { file, wanted }),
+            None => Ok(self),
+        }
+    }
+
+    /// The ML Program in a message that is already decoded, as far as its weights are there.
     pub(crate) fn of(model: proto::Model, file: &Path, root: &Path) -> Result<Package, Error> {
-        let weights = Weights::new(root, file);
+        let weights = Weights::as_far_as_there(root, file);
         Decoder::new(&model, file, weights)?.package(model, root)
     }
 }
@@ -278,6 +292,7 @@ impl<'a> Decoder<'a> {
             weight_bytes: self.weights.files().map(Blob::n_bytes).sum(),
             n_weights: self.weights.files().map(Blob::n_records).sum(),
             findings: self.findings,
+            absent: self.weights.absent().cloned(),
             source: Arc::new(Source {
                 model,
                 file: self.file.to_owned(),
