@@ -153,14 +153,17 @@ impl Model {
         let opened = container::open(path)?;
         let failed = |message| Err(Failure::new("not-an-ml-program", message).in_file(path));
         match opened.content {
-            Content::Program(package) => Ok(Model {
-                path: path.to_owned(),
-                container: Some(opened.kind),
-                program: package.program.clone(),
-                kind: Kind::Package(package),
-                tokenizer: None,
-                pad_token_id: 0,
-            }),
+            Content::Program(package) => {
+                let package = package.complete()?;
+                Ok(Model {
+                    path: path.to_owned(),
+                    container: Some(opened.kind),
+                    program: package.program.clone(),
+                    kind: Kind::Package(package.into()),
+                    tokenizer: None,
+                    pad_token_id: 0,
+                })
+            }
             Content::Pipeline(stages) => {
                 let names: Vec<&str> = stages.iter().map(|s| s.name.as_str()).collect();
                 let message =

@@ -64,7 +64,7 @@ pub(crate) fn folder_of(path: &Path) -> PathBuf {
 }
 
 /// Writes a file beside `path` and puts it in its place only when `fill` succeeded.
-pub(crate) fn write_whole(
+pub fn write_whole(
     path: &Path,
     fill: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>,
 ) -> Result<(), Error> {
