@@ -55,7 +55,7 @@ pub fn command(args: &Arguments, out: &Out) -> Outcome<()> {
         progress.stage(&format!("run {} of {}", i + 1, runs + WARM_UP));
         for (_, session, _, times) in &mut sides {
             let start = Instant::now();
-            session.run(&inputs).map_err(|e| args.source.blame(e.into()))?;
+            session.run(&inputs).map_err(|e| args.source.blame(0, e.into()))?;
             if i >= WARM_UP {
                 times.push(start.elapsed().as_secs_f64());
             }

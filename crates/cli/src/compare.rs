@@ -94,7 +94,7 @@ pub fn command(args: &Arguments, out: &Out) -> Outcome<()> {
     let inputs = inputs(args, &a, left, b.as_ref())?;
     progress.stage("running both sides");
     let run =
-        |graph, arithmetic| values(graph, arithmetic, &inputs).map_err(|e| args.source.blame(e));
+        |graph, arithmetic| values(graph, arithmetic, &inputs).map_err(|e| args.source.blame(0, e));
     let (ra, rb) = (run(left, args.arithmetic_a)?, run(right, other)?);
     let mut text = format!(
         "{} in {}  against  {} in {}{}\n",

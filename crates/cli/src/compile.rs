@@ -104,7 +104,7 @@ pub fn produce(args: &Arguments, out: &Out) -> Outcome<(Value, String)> {
         Some("op-failed" | "unsupported-op") if !args.no_proof => {
             e.help("`--no-proof` compiles it without running it")
         }
-        _ => args.inputs.blame(e),
+        _ => args.inputs.blame(0, e),
     })?;
     progress.stage("predicting");
     let prediction = predict_all(&compiled.program, &chip)?;

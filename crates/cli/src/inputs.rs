@@ -16,9 +16,10 @@ use crate::text::{Sentences, fitting};
 /// Where inputs come from.
 #[derive(Args, Debug, Clone, Default)]
 pub struct Source {
-    /// Arrays by input name: `.npz`, `.npy` or `.safetensors`.
-    #[arg(long, value_name = "FILE")]
-    pub inputs: Option<PathBuf>,
+    /// Arrays by input name: `.npz`, `.npy` or `.safetensors`. Several files are one call after
+    /// the other, on states that are kept.
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pub inputs: Vec<PathBuf>,
     /// A sentence; may be given several times.
     #[arg(long, value_name = "SENTENCE", conflicts_with = "inputs")]
     pub text: Vec<String>,
@@ -37,10 +38,10 @@ pub type Inputs = BTreeMap<String, Array>;
 const LENGTH: u64 = 128;
 
 impl Source {
-    /// One set of inputs for each sentence, or a single one.
+    /// One set of inputs for each file or sentence, or a single one.
     pub fn sets(&self, model: &Model, graph: &Graph) -> Outcome<Vec<Inputs>> {
-        if let Some(file) = &self.inputs {
-            return Ok(vec![from_file(file, graph)?]);
+        if !self.inputs.is_empty() {
+            return self.inputs.iter().map(|file| from_file(file, graph)).collect();
         }
         if self.text.is_empty() {
             return Ok(vec![random_inputs(graph, self.seed, LENGTH)?]);
@@ -54,12 +55,12 @@ impl Source {
 
     /// Is nothing given, so that inputs are made up?
     pub fn is_made_up(&self) -> bool {
-        self.inputs.is_none() && self.text.is_empty()
+        self.inputs.is_empty() && self.text.is_empty()
     }
 
-    /// Names the file of the inputs in an error about one of them.
-    pub fn blame(&self, failure: Failure) -> Failure {
-        match (&self.inputs, failure.code()) {
+    /// Names the file of set `i` of inputs in an error about one of them.
+    pub fn blame(&self, i: usize, failure: Failure) -> Failure {
+        match (self.inputs.get(i), failure.code()) {
             (Some(file), Some("missing-input" | "unknown-input" | "input-mismatch")) => {
                 failure.in_file(file)
             }
@@ -120,7 +121,8 @@ fn sentence(ids: &[i32], graph: &Graph, lengths: &[u64], model: &Model) -> Outco
     Ok(inputs)
 }
 
-fn from_file(file: &Path, graph: &Graph) -> Outcome<Inputs> {
+/// Arrays by name, as inputs or states.
+pub fn from_file(file: &Path, graph: &Graph) -> Outcome<Inputs> {
     let mut inputs = Inputs::new();
     for (name, tensor) in arrays::read(file)? {
         let Some(array) = Array::from_tensor(&tensor) else {

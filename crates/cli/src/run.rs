@@ -1,15 +1,16 @@
 //! `russet run`: a model on this machine's CPU.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
 use russet_exec::{Arithmetic, Array, Numbers, Session};
 use russet_formats::arrays;
-use russet_ir::{DType, Graph, Opset};
+use russet_ir::{DType, Graph, Op, Opset, Type};
 use serde_json::{Value, json};
 
 use crate::diagnostic::{Failure, Outcome};
-use crate::inputs::{Inputs, Source};
+use crate::inputs::{self, Inputs, Source};
 use crate::model::{Model, Shapes};
 use crate::progress::Progress;
 use crate::show::{Out, path, table};
@@ -29,6 +30,12 @@ pub struct Arguments {
     /// The function, instead of the default one.
     #[arg(long)]
     pub function: Option<String>,
+    /// States to begin with, by name; they are zeros otherwise.
+    #[arg(long, value_name = "FILE")]
+    pub states: Option<PathBuf>,
+    /// Where the states go after the last call.
+    #[arg(long, value_name = "FILE")]
+    pub save_states: Option<PathBuf>,
     #[command(flatten)]
     pub shapes: Shapes,
     #[command(flatten)]
@@ -84,7 +91,12 @@ pub type Outputs = Vec<(String, Array)>;
 
 /// Runs `session` on inputs; the outputs in the function's order.
 pub fn outputs(session: &Session, inputs: &Inputs) -> Outcome<Outputs> {
-    let mut made = session.run(inputs)?;
+    stateful(session, inputs, &mut Inputs::new())
+}
+
+/// The same on states that are kept.
+fn stateful(session: &Session, inputs: &Inputs, states: &mut Inputs) -> Outcome<Outputs> {
+    let mut made = session.run_stateful(inputs, states)?;
     let names = session.graph().outputs().iter().map(|&v| session.graph().value(v).name.clone());
     Ok(names.filter_map(|name| made.remove(&name).map(|a| (name, a))).collect())
 }
@@ -98,12 +110,24 @@ pub fn command(args: &Arguments, out: &Out) -> Outcome<()> {
     let sets = args.source.sets(&model, graph)?;
     progress.stage("packing weights");
     let session = Session::new(graph, args.arithmetic.arithmetic.get())?;
+    let mut states = match &args.states {
+        Some(file) => inputs::from_file(file, graph)?,
+        None => Inputs::new(),
+    };
     let mut all = Vec::new();
     for (i, inputs) in sets.iter().enumerate() {
         progress.stage(&format!("running {} of {}", i + 1, sets.len()));
-        all.push(outputs(&session, inputs).map_err(|e| args.source.blame(e))?);
+        let made = stateful(&session, inputs, &mut states);
+        all.push(made.map_err(|e| args.source.blame(i, e))?);
+        // A sentence has nothing to do with the one before.
+        if !args.source.text.is_empty() {
+            states.clear();
+        }
     }
     progress.done();
+    if let Some(file) = &args.save_states {
+        save_states(file, graph, &states)?;
+    }
     if let Some(file) = &args.output {
         save(file, graph, &all)?;
     }
@@ -113,6 +137,13 @@ pub fn command(args: &Arguments, out: &Out) -> Outcome<()> {
             text += &format!("{sentence:?}\n");
         }
         text += &summary(made);
+        for (name, label) in labels(graph, made) {
+            text += &format!("  {name} is {label}\n");
+        }
+    }
+    for (name, a) in &states {
+        let (low, high, _) = range(a);
+        text += &format!("state {name}: {low:.4} .. {high:.4}\n");
     }
     let vectors = embeddings(&all);
     if vectors.len() > 1 {
@@ -128,7 +159,9 @@ pub fn command(args: &Arguments, out: &Out) -> Outcome<()> {
         "runs": all.iter().enumerate().map(|(i, made)| json!({
             "text": args.source.text.get(i),
             "outputs": made.iter().map(|(name, a)| output_json(name, a)).collect::<Vec<_>>(),
+            "labels": labels(graph, made),
         })).collect::<Vec<_>>(),
+        "states": states.iter().map(|(name, a)| output_json(name, a)).collect::<Vec<_>>(),
         "similarity": (vectors.len() > 1).then(|| similarities(&vectors)),
         "saved": args.output.as_deref().map(path),
     });
@@ -205,12 +238,51 @@ fn output_json(name: &str, a: &Array) -> Value {
     })
 }
 
+/// What a classifier says: of each output that is a label, the name it stands for.
+fn labels(graph: &Graph, made: &Outputs) -> BTreeMap<String, String> {
+    let label = |&v: &russet_ir::Value| {
+        let Some(Op::Classify(op)) = graph.op(v) else { return None };
+        if graph.def(v)?.outputs.first() != Some(&v) {
+            return None;
+        }
+        let name = graph.value(v).name.clone();
+        let place = made.iter().find(|m| m.0 == name)?.1.as_i32()?.first().copied()?;
+        let classes = graph.constant(op.classes)?;
+        let label = match classes.as_strings() {
+            Some(names) => names.get(usize::try_from(place).ok()?)?.clone(),
+            None => classes.to_i64()?.get(usize::try_from(place).ok()?)?.to_string(),
+        };
+        Some((name, label))
+    };
+    graph.outputs().iter().filter_map(label).collect()
+}
+
+fn save_states(file: &std::path::Path, graph: &Graph, states: &Inputs) -> Outcome<()> {
+    let mut tensors = Vec::new();
+    for (name, array) in states {
+        let of_name = |v: &&russet_ir::Value| graph.value(**v).name == *name;
+        let dtype = match graph.inputs().iter().find(of_name).map(|&v| graph.ty(v)) {
+            Some(Type::State(t)) => t.dtype,
+            _ => continue,
+        };
+        let tensor = array.to_tensor(dtype).ok_or_else(|| {
+            Failure::new("io", format!("state `{name}` cannot be saved as {dtype}"))
+        })?;
+        tensors.push((name.clone(), tensor));
+    }
+    Ok(arrays::write(file, &tensors)?)
+}
+
 /// Writes outputs under their names; of several runs, stacked along a new first axis.
 fn save(file: &std::path::Path, graph: &Graph, all: &[Outputs]) -> Outcome<()> {
     let mut tensors = Vec::new();
     for (i, &v) in graph.outputs().iter().enumerate() {
         let name = graph.value(v).name.clone();
-        let dtype = graph.ty(v).tensor().map_or(DType::F32, |t| t.dtype);
+        // A label is saved as its place among the classes.
+        let dtype = match graph.ty(v).tensor().map_or(DType::F32, |t| t.dtype) {
+            DType::String | DType::I64 if made_of_integers(all, i) => DType::I32,
+            dtype => dtype,
+        };
         // Several sentences may have been run at several lengths.
         let same = all.windows(2).all(|w| w[0][i].1.shape == w[1][i].1.shape);
         let pieces: Vec<(String, Array)> = if all.len() == 1 || !same {
@@ -228,6 +300,10 @@ fn save(file: &std::path::Path, graph: &Graph, all: &[Outputs]) -> Outcome<()> {
         }
     }
     Ok(arrays::write(file, &tensors)?)
+}
+
+fn made_of_integers(all: &[Outputs], i: usize) -> bool {
+    all.iter().all(|made| matches!(made[i].1.data, Numbers::I32(_)))
 }
 
 fn stacked<'a>(mut arrays: impl Iterator<Item = &'a Array>) -> Array {
