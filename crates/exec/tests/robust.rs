@@ -45,7 +45,7 @@ fn empty_tensors() {
         "%y = gelu(x=%none, mode=\"EXACT\")",
         "%y = add(x=%none, y=%none)",
         "%y = transpose(x=%none, perm=[1, 0])",
-        "%y = reshape(x=%none, shape=int32[3] [0, 2, 5])",
+        "%y = reshape(x=%none, shape=int32[2] [2, 0])",
         "%y = concat(values=(%none, %x), axis=1, interleave=false)",
         "%y = matmul(x=%none, y=%none, transpose_x=false, transpose_y=true)",
         "%y = matmul(x=%none, y=%none, transpose_x=true, transpose_y=false)",

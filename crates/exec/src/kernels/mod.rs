@@ -9,6 +9,7 @@ mod isa;
 
 pub mod attention;
 pub mod binary;
+pub mod conv;
 pub mod gemm;
 pub mod half;
 pub mod layer_norm;

@@ -1,9 +1,10 @@
 //! Matrix products on arrays: linear layers, convolutions, batched matmul.
 
-use russet_ir::ops::{Conv, Einsum, Linear, Matmul};
+use russet_ir::ops::{Conv, ConvAxis, Einsum, Linear, Matmul};
 
 use super::{Operands, checked_len};
 use crate::kernels::binary::broadcast_shape;
+use crate::kernels::conv::{Windows, convolve};
 use crate::kernels::gemm::{Bias, Epilogue, Product, Rows, View, multiply, multiply_each};
 use crate::kernels::half::Rounding;
 use crate::kernels::strided;
@@ -197,69 +198,46 @@ pub(super) fn conv(x: &Operands<'_>, op: &Conv) -> Result<Array, ExecError> {
     }
     let mut out = vec![0.0; checked_len(&shape)?];
     let n_places: usize = shape[2..].iter().product();
-    let depth: usize = w.shape[1..].iter().product();
     let (channels, per_group) = (a.shape[1] / groups, c_out / groups);
     let in_places: usize = a.shape[2..].iter().product();
     let pointwise = axes.iter().all(|s| s.kernel == 1 && s.stride == 1 && s.pad == (0, 0));
     let (input, weight) = (x.floats(&a)?, x.floats(&w)?);
-    checked_len(&[depth, n_places])?;
-    let mut patches = vec![0.0; if pointwise { 0 } else { depth * n_places }];
-    let grouped = out.chunks_exact_mut((per_group * n_places).max(1)).enumerate();
-    for (i, out) in grouped {
-        let group = i % groups;
-        let first = (i / groups * a.shape[1] + group * channels) * in_places;
-        let planes = &input[first..][..channels * in_places];
-        let right = if pointwise {
-            planes
-        } else {
-            gather_patches(planes, &a.shape[2..], &shape[2..], &axes, &mut patches);
-            &patches
-        };
+    let rounding = x.rounding;
+    let epilogue = |group: usize| {
         let bias = bias.map(|b| &b[group * per_group..][..per_group]);
         let bias = bias.map_or(Bias::None, Bias::PerRow);
-        let epilogue = Epilogue { bias, rounding: x.rounding, ..Epilogue::default() };
-        let rows = &weight[group * per_group * depth..][..per_group * depth];
-        multiply(
-            View::new(rows, per_group, depth),
-            View::new(right, depth, n_places),
-            Rows::new(out, per_group, n_places),
-            &epilogue,
-        );
-    }
-    Ok(Array::f32(shape, out))
-}
-
-/// For each input channel and kernel place, the numbers that each output place multiplies by it.
-fn gather_patches(
-    planes: &[f32],
-    extents: &[usize],
-    outputs: &[usize],
-    axes: &[russet_ir::ops::ConvAxis],
-    patches: &mut [f32],
-) {
-    let kernel: Vec<usize> = axes.iter().map(|s| s.kernel as usize).collect();
-    let n_taps: usize = kernel.iter().product();
-    let plane: usize = extents.iter().product();
-    let n_places: usize = outputs.iter().product();
-    let coordinates = |mut flat: usize, shape: &[usize]| {
-        let mut at = vec![0; shape.len()];
-        for (i, &n) in shape.iter().enumerate().rev() {
-            (at[i], flat) = (flat % n, flat / n);
-        }
-        at
+        Epilogue { bias, rounding, ..Epilogue::default() }
     };
-    for (row, out) in patches.chunks_exact_mut(n_places.max(1)).enumerate() {
-        let (channel, tap) = (row / n_taps, coordinates(row % n_taps, &kernel));
-        let source = &planes[channel * plane..][..plane];
-        for (place, x) in out.iter_mut().enumerate() {
-            let at = coordinates(place, outputs);
-            let mut from = Some(0);
-            for (i, axis) in axes.iter().enumerate() {
-                let padded = at[i] * axis.stride as usize + tap[i] * axis.dilation as usize;
-                let inside = padded.checked_sub(axis.pad.0 as usize).filter(|&p| p < extents[i]);
-                from = from.zip(inside).map(|(f, p)| f * extents[i] + p);
-            }
-            *x = from.map_or(0.0, |f| source[f]);
+    if pointwise {
+        for (i, out) in out.chunks_exact_mut((per_group * n_places).max(1)).enumerate() {
+            let planes = &input[i * channels * in_places..][..channels * in_places];
+            let rows = &weight[i % groups * per_group * channels..][..per_group * channels];
+            multiply(
+                View::new(rows, per_group, channels),
+                View::new(planes, channels, n_places),
+                Rows::new(out, per_group, n_places),
+                &epilogue(i % groups),
+            );
         }
+        return Ok(Array::f32(shape, out));
     }
+    let three = |extents: &[usize], rest: usize| {
+        let mut all = [rest; 3];
+        all[3 - extents.len()..].copy_from_slice(extents);
+        all
+    };
+    let of = |f: fn(&ConvAxis) -> u64, rest: usize| {
+        three(&axes.iter().map(|a| f(a) as usize).collect::<Vec<_>>(), rest)
+    };
+    let windows = Windows {
+        channels,
+        input: three(&a.shape[2..], 1),
+        output: three(&shape[2..], 1),
+        kernel: of(|a| a.kernel, 1),
+        stride: of(|a| a.stride, 1),
+        dilation: of(|a| a.dilation, 1),
+        pad: of(|a| a.pad.0, 0),
+    };
+    convolve(&windows, (groups, per_group), input, weight, &mut out, epilogue);
+    Ok(Array::f32(shape, out))
 }

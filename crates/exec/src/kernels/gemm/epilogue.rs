@@ -1,6 +1,6 @@
 //! What happens to a product before it leaves the cache: bias, activation, residual, rounding.
 
-use super::matrix::View;
+use super::matrix::{Rows, View};
 use crate::kernels::half::{self, Rounding};
 use crate::kernels::math;
 use std::ops::Range;
@@ -56,6 +56,12 @@ impl Epilogue<'_> {
             && self.activation == Activation::None
             && self.residual.is_none()
             && self.rounding == Rounding::F32
+    }
+
+    /// Finishes a whole product.
+    pub fn finish(&self, out: &mut Rows<'_>) {
+        let cols = 0..out.n_cols();
+        self.apply(&mut out.rows, cols, (0, 0));
     }
 
     /// Finishes columns `cols` of `out`, whose first number is `(row, col)` of the product.

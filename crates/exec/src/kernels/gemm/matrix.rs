@@ -133,6 +133,11 @@ impl<'a> Rows<'a> {
         self.rows.first().map_or(0, |row| row.len())
     }
 
+    /// Every row, to be written.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut [f32]> {
+        self.rows.iter_mut().map(|row| &mut **row)
+    }
+
     /// The first `at` columns leave, the others stay.
     pub fn take_cols(&mut self, at: usize) -> Rows<'a> {
         let rows =

@@ -1,0 +1,308 @@
+//! Convolution: each output channel times the patches it sees.
+//!
+//! The definition is a loop over taps for every output number, a chain of fused multiply-adds in the
+//! order of the weight ([`convolve_plainly`]). The fast path keeps that order: it gathers the patches
+//! of some places at a time, small enough to stay in the cache, and multiplies them by the weight;
+//! where a group has one output channel only, it adds up shifted rows instead.
+
+use rayon::prelude::*;
+
+use super::gemm::{Epilogue, Rows, View, multiply};
+
+/// One group of a convolution, with three spatial axes; fewer are ones at the front.
+#[derive(Clone, Copy, Debug)]
+pub struct Windows {
+    /// Input channels of the group.
+    pub channels: usize,
+    pub input: [usize; 3],
+    pub output: [usize; 3],
+    pub kernel: [usize; 3],
+    pub stride: [usize; 3],
+    pub dilation: [usize; 3],
+    /// Zeros before each axis.
+    pub pad: [usize; 3],
+}
+
+/// Numbers of gathered patches kept at once: they fit the second-level cache.
+const PATCHES: usize = 1 << 16;
+
+impl Windows {
+    pub fn n_taps(&self) -> usize {
+        self.kernel.iter().product()
+    }
+
+    /// Numbers that each output number is a sum of.
+    pub fn depth(&self) -> usize {
+        self.channels * self.n_taps()
+    }
+
+    pub fn n_places(&self) -> usize {
+        self.output.iter().product()
+    }
+
+    pub fn plane(&self) -> usize {
+        self.input.iter().product()
+    }
+
+    fn tap(&self, tap: usize) -> [usize; 3] {
+        let [_, h, w] = self.kernel;
+        [tap / (h * w), tap / w % h, tap % w]
+    }
+
+    /// Where along axis `axis` place `i` reads for this tap, if not from the padding.
+    fn reads(&self, axis: usize, i: usize, tap: usize) -> Option<usize> {
+        let padded = i * self.stride[axis] + tap * self.dilation[axis];
+        padded.checked_sub(self.pad[axis]).filter(|&p| p < self.input[axis])
+    }
+
+    /// Places along the last axis that read within the input for this tap.
+    fn inside(&self, tap: usize) -> std::ops::Range<usize> {
+        let (stride, offset) = (self.stride[2], tap * self.dilation[2]);
+        let first = self.pad[2].saturating_sub(offset).div_ceil(stride);
+        let last = (self.input[2] + self.pad[2]).saturating_sub(offset).div_ceil(stride);
+        let end = last.min(self.output[2]);
+        first.min(end)..end
+    }
+
+    /// For each row of `len` output places from place `first` on: the row of the input that this
+    /// tap reads (`None` in the padding), the first place and how many.
+    fn rows(&self, tap: [usize; 3], first: usize, len: usize) -> impl Iterator<Item = Segment> {
+        let [_, height, width] = self.output;
+        let end = first + len;
+        let windows = *self;
+        let mut at = first;
+        std::iter::from_fn(move || {
+            if at >= end {
+                return None;
+            }
+            let (z, y, x) = (at / (height * width), at / width % height, at % width);
+            let n = (width - x).min(end - at);
+            let row = windows.reads(0, z, tap[0]).zip(windows.reads(1, y, tap[1]));
+            let row = row.map(|(z, y)| (z * windows.input[1] + y) * windows.input[2]);
+            at += n;
+            Some(Segment { row, x, n })
+        })
+    }
+
+    /// What each of some places multiplies by one tap of one channel.
+    fn gather(&self, plane: &[f32], tap: usize, first: usize, out: &mut [f32]) {
+        let tap = self.tap(tap);
+        let inside = self.inside(tap[2]);
+        let mut rest = out;
+        let len = rest.len();
+        for Segment { row, x, n } in self.rows(tap, first, len) {
+            let (to, after) = std::mem::take(&mut rest).split_at_mut(n);
+            rest = after;
+            let (low, high) = (inside.start.clamp(x, x + n), inside.end.clamp(x, x + n));
+            let Some(row) = row.filter(|_| low < high) else {
+                to.fill(0.0);
+                continue;
+            };
+            to[..low - x].fill(0.0);
+            to[high - x..].fill(0.0);
+            let from = row + low * self.stride[2] + tap[2] * self.dilation[2] - self.pad[2];
+            let to = &mut to[low - x..high - x];
+            match self.stride[2] {
+                1 => to.copy_from_slice(&plane[from..][..to.len()]),
+                stride => {
+                    let source = plane[from..].iter().step_by(stride);
+                    to.iter_mut().zip(source).for_each(|(to, &x)| *to = x);
+                }
+            }
+        }
+    }
+
+    /// Adds one tap of one channel to the places of `out`, a whole plane.
+    fn accumulate(&self, plane: &[f32], tap: usize, weight: f32, out: &mut [f32]) {
+        let tap = self.tap(tap);
+        let inside = self.inside(tap[2]);
+        let mut rest = out;
+        let len = rest.len();
+        for Segment { row, n, .. } in self.rows(tap, 0, len) {
+            let (to, after) = std::mem::take(&mut rest).split_at_mut(n);
+            rest = after;
+            let Some(row) = row.filter(|_| !inside.is_empty()) else { continue };
+            let from =
+                row + inside.start * self.stride[2] + tap[2] * self.dilation[2] - self.pad[2];
+            add_multiple(weight, &plane[from..], self.stride[2], &mut to[inside.clone()]);
+        }
+    }
+}
+
+/// A row of places and what it reads.
+struct Segment {
+    /// Where the input's row begins.
+    row: Option<usize>,
+    x: usize,
+    n: usize,
+}
+
+per_isa! {
+    fn add_multiple(weight: f32, x: &[f32], stride: usize, out: &mut [f32]) = add_each_multiple
+}
+
+#[inline(always)]
+fn add_each_multiple(weight: f32, x: &[f32], stride: usize, out: &mut [f32]) {
+    match stride {
+        1 => out.iter_mut().zip(x).for_each(|(y, &x)| *y = weight.mul_add(x, *y)),
+        _ => {
+            let x = x.iter().step_by(stride);
+            out.iter_mut().zip(x).for_each(|(y, &x)| *y = weight.mul_add(x, *y));
+        }
+    }
+}
+
+/// The definition, without bias and rounding: output channel after output channel.
+pub fn convolve_plainly(w: &Windows, planes: &[f32], weight: &[f32], out: &mut [f32]) {
+    let (depth, n_places, n_taps) = (w.depth(), w.n_places(), w.n_taps());
+    for (i, out) in out.chunks_exact_mut(n_places.max(1)).enumerate() {
+        let weight = &weight[i * depth..][..depth];
+        for (place, y) in out.iter_mut().enumerate() {
+            let [_, height, width] = w.output;
+            let at = [place / (height * width), place / width % height, place % width];
+            let mut sum = 0.0f32;
+            for (k, &weight) in weight.iter().enumerate() {
+                let tap = w.tap(k % n_taps);
+                let from: Option<usize> = (0..3).try_fold(0, |flat, axis| {
+                    Some(flat * w.input[axis] + w.reads(axis, at[axis], tap[axis])?)
+                });
+                let x = from.map_or(0.0, |from| planes[k / n_taps * w.plane() + from]);
+                sum = weight.mul_add(x, sum);
+            }
+            *y = sum;
+        }
+    }
+}
+
+/// Every image times every group: `input` is `[images, groups * channels, plane]`, `weight`
+/// `[groups * outputs, depth]`, `out` `[images, groups * outputs, places]`. `epilogue` gives what
+/// follows for a group.
+pub fn convolve<'e>(
+    w: &Windows,
+    (groups, outputs): (usize, usize),
+    input: &[f32],
+    weight: &[f32],
+    out: &mut [f32],
+    epilogue: impl Fn(usize) -> Epilogue<'e> + Sync,
+) {
+    let (depth, n_places) = (w.depth(), w.n_places());
+    let group_input = w.channels * w.plane();
+    if n_places == 0 || outputs == 0 {
+        return;
+    }
+    if depth == 0 || w.plane() == 0 {
+        out.fill(0.0);
+    }
+    let step = match outputs {
+        1 => n_places,
+        _ => (PATCHES / depth.max(1)).clamp(32, 4096).min(n_places),
+    };
+    let mut tasks = Vec::new();
+    for (i, out) in out.chunks_exact_mut(outputs * n_places).enumerate() {
+        let mut rest = Rows::new(out, outputs, n_places);
+        for first in (0..n_places).step_by(step) {
+            tasks.push((i, first, rest.take_cols(step.min(n_places - first))));
+        }
+    }
+    let run = |patches: &mut Vec<f32>, (i, first, out): (usize, usize, Rows<'_>)| {
+        let group = i % groups;
+        let planes = &input[i * group_input..][..group_input];
+        let weight = &weight[group * outputs * depth..][..outputs * depth];
+        let epilogue = epilogue(group);
+        if outputs == 1 {
+            return by_rows(w, planes, weight, out, &epilogue);
+        }
+        let n = out.n_cols();
+        patches.resize(depth * n, 0.0);
+        for (row, to) in patches.chunks_exact_mut(n).enumerate() {
+            let (channel, tap) = (row / w.n_taps(), row % w.n_taps());
+            w.gather(&planes[channel * w.plane()..][..w.plane()], tap, first, to);
+        }
+        let patches = View::new(patches, depth, n);
+        multiply(View::new(weight, outputs, depth), patches, out, &epilogue);
+    };
+    if rayon::current_num_threads() == 1 || tasks.len() == 1 {
+        let mut patches = Vec::new();
+        tasks.into_iter().for_each(|task| run(&mut patches, task));
+    } else {
+        tasks.into_par_iter().for_each_init(Vec::new, run);
+    }
+}
+
+/// One output channel: a sum of shifted rows.
+fn by_rows(
+    w: &Windows,
+    planes: &[f32],
+    weight: &[f32],
+    mut out: Rows<'_>,
+    epilogue: &Epilogue<'_>,
+) {
+    for row in out.iter_mut() {
+        row.fill(0.0);
+        for (k, &weight) in weight.iter().enumerate() {
+            let (channel, tap) = (k / w.n_taps(), k % w.n_taps());
+            w.accumulate(&planes[channel * w.plane()..][..w.plane()], tap, weight, row);
+        }
+    }
+    epilogue.finish(&mut out);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::gemm::Bias;
+
+    fn numbers(n: usize, seed: u64) -> Vec<f32> {
+        let mut state = seed * 2 + 1;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+        };
+        (0..n).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn the_fast_path_gives_the_same_bits() {
+        for (input, kernel, stride, dilation, pad, behind) in [
+            ([1, 1, 50], [1, 1, 3], [1, 1, 1], [1, 1, 1], [0, 0, 1], [0, 0, 1]),
+            ([1, 1, 50], [1, 1, 5], [1, 1, 3], [1, 1, 2], [0, 0, 7], [0, 0, 0]),
+            ([1, 7, 9], [1, 3, 3], [1, 1, 1], [1, 1, 1], [0, 1, 1], [0, 1, 1]),
+            ([1, 7, 9], [1, 3, 2], [1, 2, 3], [1, 2, 1], [0, 0, 4], [0, 2, 1]),
+            ([4, 5, 3], [2, 3, 3], [1, 2, 1], [1, 1, 1], [1, 0, 2], [0, 1, 2]),
+            ([1, 40, 40], [1, 3, 3], [1, 1, 1], [1, 1, 1], [0, 1, 1], [0, 1, 1]),
+        ] {
+            let output = std::array::from_fn(|i| {
+                let span = (kernel[i] - 1) * dilation[i] + 1;
+                (input[i] + pad[i] + behind[i] - span) / stride[i] + 1
+            });
+            for (channels, outputs, groups, images) in
+                [(3, 5, 1, 2), (1, 1, 4, 1), (2, 1, 3, 2), (2, 3, 2, 1)]
+            {
+                let w = Windows { channels, input, output, kernel, stride, dilation, pad };
+                let x = numbers(images * groups * channels * w.plane(), 3);
+                let weight = numbers(groups * outputs * w.depth(), 5);
+                let bias = numbers(groups * outputs, 7);
+                let n = outputs * w.n_places();
+                let mut plain = vec![f32::NAN; images * groups * n];
+                for (i, out) in plain.chunks_exact_mut(n).enumerate() {
+                    let planes = &x[i * channels * w.plane()..][..channels * w.plane()];
+                    let group = i % groups;
+                    let weight = &weight[group * outputs * w.depth()..][..outputs * w.depth()];
+                    convolve_plainly(&w, planes, weight, out);
+                    for (row, out) in out.chunks_exact_mut(w.n_places()).enumerate() {
+                        out.iter_mut().for_each(|y| *y += bias[group * outputs + row]);
+                    }
+                }
+                let mut fast = vec![f32::NAN; plain.len()];
+                convolve(&w, (groups, outputs), &x, &weight, &mut fast, |group| Epilogue {
+                    bias: Bias::PerRow(&bias[group * outputs..][..outputs]),
+                    ..Epilogue::default()
+                });
+                let bits = |v: &[f32]| v.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                assert_eq!(bits(&fast), bits(&plain), "{w:?} {groups}");
+            }
+        }
+    }
+}
