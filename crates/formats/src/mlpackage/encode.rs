@@ -316,7 +316,7 @@ impl Encoder<'_> {
         let kept = self.template.and_then(|t| t.function(&graph.name));
         if let Some(kept) = kept.filter(|k| k.is_whole) {
             let mut function = kept.function.clone();
-            if let Some(block) = function.block_specializations.get_mut(&kept.function.opset) {
+            for block in function.block_specializations.values_mut() {
                 for op in &mut block.operations {
                     *op = self.copied(op);
                 }

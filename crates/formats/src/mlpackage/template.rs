@@ -61,15 +61,14 @@ impl<'a> Template<'a> {
 
     /// Operations that are copied, with the constants they need.
     pub fn copied(&self) -> impl Iterator<Item = &'a proto::Operation> {
-        self.functions.values().flat_map(|kept| {
-            let indices: BTreeSet<usize> = match kept.is_whole {
-                true => (0..kept.block.operations.len()).collect(),
-                false => {
-                    kept.operations.values().chain(kept.needs.values().flatten()).copied().collect()
-                }
-            };
-            let block = kept.block;
-            indices.into_iter().map(|i| &block.operations[i])
+        self.functions.values().flat_map(|kept| -> Vec<&'a proto::Operation> {
+            if kept.is_whole {
+                let blocks = kept.function.block_specializations.values();
+                return blocks.flat_map(|b| &b.operations).collect();
+            }
+            let all = kept.operations.values().chain(kept.needs.values().flatten());
+            let indices: BTreeSet<usize> = all.copied().collect();
+            indices.into_iter().map(|i| &kept.block.operations[i]).collect()
         })
     }
 }
