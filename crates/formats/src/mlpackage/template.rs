@@ -33,7 +33,8 @@ pub struct Kept<'a> {
     within: HashSet<NodeId>,
     /// Constants that only say how an operation works, by the operations that need them.
     needs: BTreeMap<usize, BTreeSet<usize>>,
-    unchanged_inputs: HashSet<String>,
+    /// Inputs and outputs of the type they had, where no symbol changed.
+    unchanged_features: HashSet<String>,
 }
 
 impl<'a> Template<'a> {
@@ -88,21 +89,25 @@ impl<'a> Kept<'a> {
             operations: HashMap::new(),
             within: HashSet::new(),
             needs: BTreeMap::new(),
-            unchanged_inputs: HashSet::new(),
+            unchanged_features: HashSet::new(),
         };
         if graph.symbols == old.symbols {
-            let both = |v: &Value| old.inputs().iter().any(|w| is_same_value(graph, *v, old, *w));
-            let same = graph.inputs().iter().filter(|v| both(v));
-            kept.unchanged_inputs = same.map(|&v| graph.value(v).name.clone()).collect();
+            for (new, old_values) in
+                [(graph.inputs(), old.inputs()), (graph.outputs(), old.outputs())]
+            {
+                let was = |v: &Value| old_values.iter().any(|w| is_same_value(graph, *v, old, *w));
+                let same = new.iter().filter(|v| was(v)).map(|&v| graph.value(v).name.clone());
+                kept.unchanged_features.extend(same);
+            }
         }
         let twins = twins(graph, old);
         kept.match_operations(graph, old, links, &twins);
         kept
     }
 
-    /// Is this input described as it was?
-    pub fn is_same_input(&self, name: &str) -> bool {
-        self.unchanged_inputs.contains(name)
+    /// Is this input or output described as it was?
+    pub fn is_same_feature(&self, name: &str) -> bool {
+        self.unchanged_features.contains(name)
     }
 
     fn match_operations(
