@@ -330,6 +330,45 @@ fn a_path_cannot_lead_out_of_a_compiled_model() {
 }
 
 #[test]
+fn a_text_that_makes_no_program_is_refused_where_it_does_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.mil");
+    let relu = |body: &str| {
+        format!(
+            "program(1.3)\n{{\n func main<ios17>(tensor<fp32, [4]> x) {{\n{body}\n }} -> (y);\n}}"
+        )
+    };
+    for (text, place, why) in [
+        // A cycle: a value that reads what comes after it.
+        (
+            relu("tensor<fp32, [4]> y = relu(x = z); tensor<fp32, [4]> z = relu(x = y);"),
+            "y",
+            "reads `z`, which nothing before it defines",
+        ),
+        (relu("tensor<fp32, [4]> z = relu(x = x);"), "y", "nothing defines it"),
+        (relu("tensor<fp32, [4]> y = const()[name = string(\"y\")];"), "y", "it has no `val`"),
+        (
+            relu(
+                "tensor<fp32, [18446744073709551615, 9]> y = const()[val = tensor<fp32, [18446744073709551615, 9]>(BLOBFILE(path = string(\"x.mil\"), offset = uint64(64)))];",
+            ),
+            "y",
+            "",
+        ),
+        (relu("tensor<fp32, [4]> y = relu(x = x);").replace("ios17", "ios99"), "", "ios99"),
+    ] {
+        fs::write(&path, &text).unwrap();
+        let error = container::open(&path).unwrap_err();
+        assert!(error.place().contains(place), "{}", error.place());
+        assert!(error.to_string().contains(why), "{error}");
+    }
+    // Equal names are told apart, as in a package.
+    let twice = "tensor<fp32, [4]> z = relu(x = x); tensor<fp32, [4]> z = relu(x = z); tensor<fp32, [4]> y = relu(x = z);";
+    fs::write(&path, relu(twice)).unwrap();
+    let opened = container::open(&path).unwrap();
+    assert_eq!(verify_program(&opened.program().unwrap().program), []);
+}
+
+#[test]
 fn what_is_in_the_way_stays_and_a_compiled_model_is_replaced() {
     let (folder, path) = folder(&model().encode_to_vec());
     let out = folder.path().join("out.mlmodelc");

@@ -311,6 +311,13 @@ fn an_unchanged_package_is_written_as_it_was() {
         let none = mlpackage::Description::default();
         mlpackage::rewrite(&package.program, &none, &package.source, &out)
             .unwrap_or_else(|e| panic!("{}: {}: {e}", path.display(), e.place()));
+        let again = mlpackage::read(&out).unwrap();
+        for (a, b) in package.program.functions.iter().zip(&again.program.functions) {
+            assert_eq!(a.n_values(), b.n_values());
+            for (v, _) in a.values() {
+                assert_eq!(a.constant(v), b.constant(v), "{}", path.display());
+            }
+        }
         let data = out.join("Data/com.apple.CoreML");
         let (before, after) =
             (fs::read(&model).unwrap(), fs::read(data.join("model.mlmodel")).unwrap());

@@ -265,18 +265,15 @@ fn is_same_op(a: &Graph, x: &Op, b: &Graph, y: &Op) -> bool {
     if let (Op::Const(c), Op::Const(d)) = (x, y) {
         return is_same_tensor(&c.val, &d.val);
     }
-    let name = |g: &Graph, v: Value| g.value(v).name.clone();
     let (xs, ys) = (x.args(Opset::Ios26), y.args(Opset::Ios26));
     x.name() == y.name()
         && xs.len() == ys.len()
         && xs.iter().zip(&ys).all(|((p, x), (q, y))| {
             p == q
                 && match (x, y) {
-                    (Arg::Value(v), Arg::Value(w)) => name(a, *v) == name(b, *w),
-                    (Arg::Values(vs), Arg::Values(ws)) => {
-                        vs.len() == ws.len()
-                            && vs.iter().zip(ws).all(|(&v, &w)| name(a, v) == name(b, w))
-                    }
+                    // Of the same type too: constants of an op may be of its operands' type.
+                    (Arg::Value(v), Arg::Value(w)) => is_same_value(a, *v, b, *w),
+                    (Arg::Values(vs), Arg::Values(ws)) => are_same_values(a, vs, b, ws),
                     (Arg::Attr(Attr::Tensor(t)), Arg::Attr(Attr::Tensor(u))) => {
                         is_same_tensor(t, u)
                     }
