@@ -351,8 +351,8 @@ fn a_text_that_makes_no_program_is_refused_where_it_does_not() {
             relu(
                 "tensor<fp32, [18446744073709551615, 9]> y = const()[val = tensor<fp32, [18446744073709551615, 9]>(BLOBFILE(path = string(\"x.mil\"), offset = uint64(64)))];",
             ),
-            "y",
-            "",
+            "x.mil",
+            "the version of the weight file",
         ),
         (relu("tensor<fp32, [4]> y = relu(x = x);").replace("ios17", "ios99"), "", "ios99"),
     ] {
