@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
-use russet_formats::mlpackage;
+use russet_formats::mlpackage::{self, Description};
 use russet_ir::{text, verify_program};
 
 fuzz_target!(|data: &[u8]| {
@@ -27,4 +27,10 @@ fuzz_target!(|data: &[u8]| {
     }
     let again = mlpackage::read(&out).unwrap_or_else(|e| panic!("{e}\n{printed}"));
     assert_eq!(verify_program(&again.program), [], "{printed}");
+    // Written as it was read, it is the same program.
+    let (program, none) = (&package.program, Description::default());
+    if mlpackage::rewrite(program, &none, &package.source, &out).is_ok() {
+        let again = mlpackage::read(&out).unwrap_or_else(|e| panic!("{e}\n{printed}"));
+        assert_eq!(text::print(&again.program, text::Weights::Inline), printed);
+    }
 });

@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use russet_formats::mlmodelc;
+use russet_formats::{container, mlmodelc};
 use serde_json::{Value, json};
 
 use crate::compile::Arguments;
@@ -36,6 +36,9 @@ pub fn produce(args: &Arguments, out: &Out) -> Outcome<(Value, String)> {
             .help("compile to a package first, and that to a `.mlmodelc`"));
     }
     if !is_package(&args.source) {
+        if let Some(error) = container::foreign(&args.source) {
+            return Err(error.into());
+        }
         let message = "only a Core ML package or model file is compiled to a `.mlmodelc`";
         return Err(Failure::usage(message)
             .in_file(&args.source)

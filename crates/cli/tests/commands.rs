@@ -134,6 +134,33 @@ fn a_package_compiles_again_and_onto_itself() {
 }
 
 #[test]
+fn a_package_becomes_a_compiled_model_of_the_same_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let package = compiled(&family("bert"), folder.path(), "a", &["--seq", "8,16"]);
+    let out = folder.path().join("a.mlmodelc");
+    let account = json(&["compile", s(&package), "-o", s(&out)]);
+    assert_eq!(account["schema"], "russet.convert/1");
+    assert!(account["n_weights"].as_u64() > Some(10));
+    text(&["compare", s(&package), s(&out), "--require", "0.9999999"]);
+    assert!(text(&["inspect", s(&out)]).contains("function main"));
+    // And back: the same program, through every pass.
+    let again = folder.path().join("b.mlpackage");
+    text(&["compile", s(&out), "-o", s(&again), "--no-proof"]);
+    text(&["compare", s(&package), s(&again), "--require", "0.9999999"]);
+    for (arguments, wanted) in [
+        (
+            ["compile", s(&package), "-o", s(&out), "--passes", "to-fp16"],
+            "--passes changes a model",
+        ),
+        (["compile", s(&package), "-o", s(&out), "--opset", "ios17"], "--opset changes a model"),
+    ] {
+        let refused = russet(&arguments);
+        assert_eq!(refused.code, Some(2));
+        assert!(refused.stderr.contains(wanted), "{}", refused.stderr);
+    }
+}
+
+#[test]
 fn inspect_shows_what_is_there() {
     let folder = tempfile::tempdir().unwrap();
     let out = compiled(&family("bert"), folder.path(), "x", &[]);

@@ -311,6 +311,13 @@ fn an_unchanged_package_is_written_as_it_was() {
         let none = mlpackage::Description::default();
         mlpackage::rewrite(&package.program, &none, &package.source, &out)
             .unwrap_or_else(|e| panic!("{}: {}: {e}", path.display(), e.place()));
+        let again = mlpackage::read(&out).unwrap();
+        for (a, b) in package.program.functions.iter().zip(&again.program.functions) {
+            assert_eq!(a.n_values(), b.n_values());
+            for (v, _) in a.values() {
+                assert_eq!(a.constant(v), b.constant(v), "{}", path.display());
+            }
+        }
         let data = out.join("Data/com.apple.CoreML");
         let (before, after) =
             (fs::read(&model).unwrap(), fs::read(data.join("model.mlmodel")).unwrap());
@@ -336,4 +343,35 @@ fn an_unchanged_package_is_written_as_it_was() {
     println!(
         "of {n} programs {same_model} have the same bytes; of {n_weights} weight files {same_weights}"
     );
+}
+
+#[test]
+fn a_compiled_model_holds_the_program_it_was_made_of() {
+    let paths = corpus(|p| {
+        has_extension(p, "mlpackage") || has_extension(p, "mlmodel") && p.is_file() && !is_odd(p)
+    });
+    let mut n = 0;
+    for path in paths {
+        let folder = tempfile::tempdir().unwrap();
+        let (copy, ..) = with_weights(&path, folder.path());
+        let source = container::open(&copy);
+        let Some(package) = source.as_ref().ok().and_then(container::Container::program) else {
+            continue;
+        };
+        let out = folder.path().join("out.mlmodelc");
+        mlmodelc::write(&copy, &out).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let opened = container::open(&out).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let compiled = opened.program().unwrap();
+        assert_eq!(compiled.description, package.description, "{}", path.display());
+        assert_eq!(compiled.n_weights, package.n_weights);
+        // Inputs are in another order, the text of every operation is the same.
+        let lines = |p: &mlpackage::Package| {
+            let text = russet_ir::text::print(&p.program, russet_ir::text::Weights::Named);
+            let lines = text.lines().filter(|l| l.trim_start().starts_with('%'));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(lines(compiled), lines(package), "{}", path.display());
+        n += 1;
+    }
+    println!("{n} programs are the same compiled");
 }

@@ -323,6 +323,9 @@ fn print_all(
     Ok(())
 }
 
+/// Prints one element.
+type Leaf<'a> = Box<dyn FnMut(usize, &mut String) + 'a>;
+
 /// Within a list or a dictionary floats are decimal.
 fn print_tensor(
     ty: Option<&proto::ValueType>,
@@ -337,7 +340,7 @@ fn print_tensor(
     let tensor = value::decode_flat(dtype, value.elements.as_ref(), count(&t.dimensions))?;
     let n = tensor.n_elements();
     let shape = shape_of(&t.dimensions, n)?;
-    let mut leaf: Box<dyn FnMut(usize, &mut String)> = if let Some(strings) = tensor.as_strings() {
+    let mut leaf: Leaf<'_> = if let Some(strings) = tensor.as_strings() {
         Box::new(|i, out| print_string(&strings[i], out))
     } else if dtype == DType::F64 {
         let bytes = tensor.to_bytes();

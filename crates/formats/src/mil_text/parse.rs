@@ -317,7 +317,7 @@ impl<'a> Parser<'a> {
         let second = self.second()?;
         let is_value = second.kind == Kind::Mark && matches!(second.text, "(" | "<");
         let bound = match token.kind {
-            Kind::Name if is_value => proto::Bound::Value(self.value()?),
+            Kind::Name if is_value => proto::Bound::Value(Box::new(self.value()?)),
             Kind::Name => proto::Bound::Name(self.take()?.text.to_owned()),
             _ => return Err(self.unexpected("a name or a value")),
         };

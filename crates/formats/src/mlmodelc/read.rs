@@ -114,10 +114,11 @@ pub fn read(folder: &Path) -> Result<Compiled, Error> {
     Ok(compiled)
 }
 
-/// The specification version that came with the newest opset of a program.
+/// The specification version that came with the newest opset of a program; the newest of all when
+/// none is known, so that it is the opset that is complained of.
 pub(crate) fn oldest_version(program: &proto::Program) -> i32 {
     let opsets = program.functions.values().filter_map(|f| f.opset.parse::<Opset>().ok());
-    opsets.map(Opset::spec_version).max().unwrap_or_default()
+    opsets.map(Opset::spec_version).max().unwrap_or(Opset::Ios26.spec_version())
 }
 
 /// The stages of the pipeline in `folder`: `model0`, `model1`, and so on.

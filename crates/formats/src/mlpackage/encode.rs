@@ -130,7 +130,8 @@ impl Encoder<'_> {
             let same_texts = read::metadata(&template.source.model) == self.program.metadata;
             let same_symbols = self.program.functions.iter().all(|g| {
                 let kept = template.function(&g.name);
-                let is_same = |&v: &Value| kept.is_some_and(|k| k.is_same_input(&g.value(v).name));
+                let is_same =
+                    |&v: &Value| kept.is_some_and(|k| k.is_same_feature(&g.value(v).name));
                 g.inputs().iter().all(is_same)
             });
             if same_texts && same_symbols {
@@ -148,7 +149,7 @@ impl Encoder<'_> {
                 "version" => m.version_string = value,
                 "author" => m.author = value,
                 "license" => m.license = value,
-                _ => drop(m.user_defined.insert(key.clone(), value)),
+                _ => m.user_defined.insert(key.clone(), value),
             }
         }
         if let Some(hint) = hint {
@@ -205,12 +206,16 @@ impl Encoder<'_> {
             return Ok(before);
         }
         let mut now = encode_function(&self.describe(graph, Some(given))?);
+        let of = |d: &FunctionDescription, name: &str| {
+            let all = d.inputs.iter().chain(&d.outputs).chain(&d.states);
+            all.into_iter().find(|f| f.name == name).cloned()
+        };
         let same = |new: &mut Vec<proto::FeatureDescription>, old: &[proto::FeatureDescription]| {
             for f in new {
                 let was = old.iter().find(|o| o.name == f.name);
                 let same_text = |o: &&proto::FeatureDescription| {
                     Feature::decode(o).ok() == Feature::decode(f).ok()
-                        || kept.is_same_input(&f.name)
+                        || kept.is_same_feature(&f.name) && of(given, &f.name) == of(&read, &f.name)
                 };
                 if let Some(was) = was.filter(same_text) {
                     *f = was.clone();
@@ -316,7 +321,7 @@ impl Encoder<'_> {
         let kept = self.template.and_then(|t| t.function(&graph.name));
         if let Some(kept) = kept.filter(|k| k.is_whole) {
             let mut function = kept.function.clone();
-            if let Some(block) = function.block_specializations.get_mut(&kept.function.opset) {
+            for block in function.block_specializations.values_mut() {
                 for op in &mut block.operations {
                     *op = self.copied(op);
                 }
@@ -564,7 +569,7 @@ fn by_name(name: String) -> proto::Binding {
 }
 
 fn by_value(value: proto::Value) -> proto::Binding {
-    proto::Binding { bound: Some(proto::Bound::Value(value)), ..Default::default() }
+    proto::Binding { bound: Some(proto::Bound::Value(Box::new(value))), ..Default::default() }
 }
 
 fn argument(bindings: impl IntoIterator<Item = proto::Binding>) -> proto::Argument {

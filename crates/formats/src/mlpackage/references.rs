@@ -36,7 +36,7 @@ pub fn of_operation<'a>(op: &'a proto::Operation, out: &mut Vec<Reference<'a>>) 
 /// Values of attributes and of arguments that are no names.
 fn values(op: &proto::Operation) -> impl Iterator<Item = &proto::Value> {
     let bound = op.inputs.values().flat_map(|a| &a.arguments).filter_map(|b| match &b.bound {
-        Some(Bound::Value(v)) => Some(v),
+        Some(Bound::Value(v)) => Some(&**v),
         _ => None,
     });
     op.attributes.values().chain(bound)
@@ -63,7 +63,7 @@ fn of_value<'a>(value: &'a proto::Value, at: &'a str, out: &mut Vec<Reference<'a
 pub fn change(op: &mut proto::Operation, f: &mut dyn FnMut(&mut proto::BlobFileValue)) {
     let bound = op.inputs.values_mut().flat_map(|a| &mut a.arguments);
     let bound = bound.filter_map(|b| match &mut b.bound {
-        Some(Bound::Value(v)) => Some(v),
+        Some(Bound::Value(v)) => Some(&mut **v),
         _ => None,
     });
     op.attributes.values_mut().chain(bound).for_each(|v| change_value(v, f));

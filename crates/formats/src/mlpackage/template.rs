@@ -33,7 +33,8 @@ pub struct Kept<'a> {
     within: HashSet<NodeId>,
     /// Constants that only say how an operation works, by the operations that need them.
     needs: BTreeMap<usize, BTreeSet<usize>>,
-    unchanged_inputs: HashSet<String>,
+    /// Inputs and outputs of the type they had, where no symbol changed.
+    unchanged_features: HashSet<String>,
 }
 
 impl<'a> Template<'a> {
@@ -61,15 +62,14 @@ impl<'a> Template<'a> {
 
     /// Operations that are copied, with the constants they need.
     pub fn copied(&self) -> impl Iterator<Item = &'a proto::Operation> {
-        self.functions.values().flat_map(|kept| {
-            let indices: BTreeSet<usize> = match kept.is_whole {
-                true => (0..kept.block.operations.len()).collect(),
-                false => {
-                    kept.operations.values().chain(kept.needs.values().flatten()).copied().collect()
-                }
-            };
-            let block = kept.block;
-            indices.into_iter().map(|i| &block.operations[i])
+        self.functions.values().flat_map(|kept| -> Vec<&'a proto::Operation> {
+            if kept.is_whole {
+                let blocks = kept.function.block_specializations.values();
+                return blocks.flat_map(|b| &b.operations).collect();
+            }
+            let all = kept.operations.values().chain(kept.needs.values().flatten());
+            let indices: BTreeSet<usize> = all.copied().collect();
+            indices.into_iter().map(|i| &kept.block.operations[i]).collect()
         })
     }
 }
@@ -89,21 +89,25 @@ impl<'a> Kept<'a> {
             operations: HashMap::new(),
             within: HashSet::new(),
             needs: BTreeMap::new(),
-            unchanged_inputs: HashSet::new(),
+            unchanged_features: HashSet::new(),
         };
         if graph.symbols == old.symbols {
-            let both = |v: &Value| old.inputs().iter().any(|w| is_same_value(graph, *v, old, *w));
-            let same = graph.inputs().iter().filter(|v| both(v));
-            kept.unchanged_inputs = same.map(|&v| graph.value(v).name.clone()).collect();
+            for (new, old_values) in
+                [(graph.inputs(), old.inputs()), (graph.outputs(), old.outputs())]
+            {
+                let was = |v: &Value| old_values.iter().any(|w| is_same_value(graph, *v, old, *w));
+                let same = new.iter().filter(|v| was(v)).map(|&v| graph.value(v).name.clone());
+                kept.unchanged_features.extend(same);
+            }
         }
         let twins = twins(graph, old);
         kept.match_operations(graph, old, links, &twins);
         kept
     }
 
-    /// Is this input described as it was?
-    pub fn is_same_input(&self, name: &str) -> bool {
-        self.unchanged_inputs.contains(name)
+    /// Is this input or output described as it was?
+    pub fn is_same_feature(&self, name: &str) -> bool {
+        self.unchanged_features.contains(name)
     }
 
     fn match_operations(
@@ -261,18 +265,15 @@ fn is_same_op(a: &Graph, x: &Op, b: &Graph, y: &Op) -> bool {
     if let (Op::Const(c), Op::Const(d)) = (x, y) {
         return is_same_tensor(&c.val, &d.val);
     }
-    let name = |g: &Graph, v: Value| g.value(v).name.clone();
     let (xs, ys) = (x.args(Opset::Ios26), y.args(Opset::Ios26));
     x.name() == y.name()
         && xs.len() == ys.len()
         && xs.iter().zip(&ys).all(|((p, x), (q, y))| {
             p == q
                 && match (x, y) {
-                    (Arg::Value(v), Arg::Value(w)) => name(a, *v) == name(b, *w),
-                    (Arg::Values(vs), Arg::Values(ws)) => {
-                        vs.len() == ws.len()
-                            && vs.iter().zip(ws).all(|(&v, &w)| name(a, v) == name(b, w))
-                    }
+                    // Of the same type too: constants of an op may be of its operands' type.
+                    (Arg::Value(v), Arg::Value(w)) => is_same_value(a, *v, b, *w),
+                    (Arg::Values(vs), Arg::Values(ws)) => are_same_values(a, vs, b, ws),
                     (Arg::Attr(Attr::Tensor(t)), Arg::Attr(Attr::Tensor(u))) => {
                         is_same_tensor(t, u)
                     }

@@ -39,7 +39,7 @@ pub fn of_storage(functions: &[proto::Function]) -> Option<String> {
     for op in operations(functions) {
         let bound = op.inputs.iter().flat_map(|(param, a)| {
             a.arguments.iter().filter_map(move |b| match &b.bound {
-                Some(Bound::Value(v)) => Some((param, v)),
+                Some(Bound::Value(v)) => Some((param, &**v)),
                 _ => None,
             })
         });
@@ -51,7 +51,7 @@ pub fn of_storage(functions: &[proto::Function]) -> Option<String> {
         let given = |param: &str| {
             let bound = op.inputs.get(param).and_then(|a| a.arguments.first());
             op.attributes.get(param).or(match bound.map(|b| &b.bound) {
-                Some(Some(Bound::Value(v))) => Some(v),
+                Some(Some(Bound::Value(v))) => Some(&**v),
                 _ => None,
             })
         };

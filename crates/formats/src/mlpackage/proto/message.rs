@@ -243,7 +243,7 @@ macro_rules! message {
                 self.unknown.encode(buf);
             }
 
-            #[allow(unused_variables)]
+            #[allow(unused_variables, clippy::manual_range_patterns)]
             fn merge_field(
                 &mut self,
                 tag: u32,

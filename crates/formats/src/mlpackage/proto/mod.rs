@@ -230,7 +230,7 @@ pub enum Bound {
     #[prost(string, tag = "1")]
     Name(String),
     #[prost(message, tag = "2")]
-    Value(Value),
+    Value(Box<Value>),
 }
 
 message! {
