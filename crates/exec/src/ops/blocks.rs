@@ -36,7 +36,7 @@ fn framed(
     mode: PadMode,
     constant: &Numbers,
 ) -> Result<Array, ExecError> {
-    let first = a.shape.len().checked_sub(pads.len() / 2).filter(|_| pads.len() % 2 == 0);
+    let first = a.shape.len().checked_sub(pads.len() / 2).filter(|_| pads.len().is_multiple_of(2));
     let first = first.ok_or_else(|| x.fail(format!("a padding of {pads:?} for {:?}", a.shape)))?;
     let mut pairs = vec![(0, 0); first];
     pairs.extend(pads.chunks(2).map(|p| (p[0], p[1])));

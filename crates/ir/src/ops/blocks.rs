@@ -139,13 +139,12 @@ fn blocks(types: &Types<'_>, at: Value, size: i64, way: Blocks) -> Result<Output
     let b = u64::try_from(size).ok().filter(|b| (1..1 << 16).contains(b));
     let b = b.ok_or_else(|| TypeError::param(format!("blocks of {size} places")))?;
     let mut shape = x.shape.clone();
-    for axis in 1..4 {
-        let square = if axis == 1 { b * b } else { b };
-        let (times, parts) =
-            if (axis == 1) == (way == Blocks::ToChannels) { (square, 1) } else { (1, square) };
-        shape[axis] = scaled(&x.shape[axis], times, parts).ok_or_else(|| {
-            let found = &x.shape[axis];
-            TypeError::param(format!("axis {axis} of {found} is not made of blocks of {square}"))
+    for (axis, d) in shape.iter_mut().enumerate().skip(1) {
+        let size = if axis == 1 { b * b } else { b };
+        let grows = (axis == 1) == (way == Blocks::ToChannels);
+        let (times, parts) = if grows { (size, 1) } else { (1, size) };
+        *d = scaled(d, times, parts).ok_or_else(|| {
+            TypeError::param(format!("axis {axis} of {d} is not made of blocks of {size}"))
         })?;
     }
     Ok(TensorType { dtype: x.dtype, shape }.into())
@@ -256,12 +255,9 @@ impl OpDef for SlidingWindows {
         let mut shape = x.shape.clone();
         shape[axis] = match &x.shape[axis] {
             Dim::Fixed(n) => {
-                let last = n.checked_sub(size).ok_or_else(|| TypeError::Extent {
-                    at: self.x,
-                    axis,
-                    found: Dim::Fixed(*n),
-                    expected: Dim::Fixed(size),
-                })?;
+                let (found, expected) = (Dim::Fixed(*n), Dim::Fixed(size));
+                let short = TypeError::Extent { at: self.x, axis, found, expected };
+                let last = n.checked_sub(size).ok_or(short)?;
                 Dim::Fixed(last / stride + 1)
             }
             Dim::Symbol(s) => Dim::Symbol(Symbol::new(&format!("{s}.windows{size}s{stride}"))),

@@ -1,7 +1,7 @@
 //! Ops that make tensors of a shape: repetition, filling, ranges, one-hot rows, stacking.
 
 use super::movement::made_shape;
-use crate::dims::{Calculation, KNOWN_MAX, number, part, product};
+use crate::dims::{Calculation, KNOWN_MAX, number, product};
 use crate::infer::{Outputs, TypeError, Types};
 use crate::{DType, Dim, OpDef, Symbol, TensorType, Value, op, resolve_axis};
 
@@ -29,8 +29,9 @@ impl OpDef for Tile {
                 TensorType { dtype: x.dtype, shape: (0..x.rank()).map(dim).collect() }.into()
             );
         };
-        if let Some(i) = reps.iter().position(|r| r.fixed().is_some_and(|r| r as i64 <= 0)) {
-            return Err(TypeError::param(format!("axis {i} is repeated {} times", part(&reps[i]))));
+        let fixed = reps.iter().map(|r| r.fixed().map(|n| n as i64)).enumerate();
+        if let Some((i, Some(n))) = fixed.into_iter().find(|(_, n)| n.is_some_and(|n| n <= 0)) {
+            return Err(TypeError::param(format!("axis {i} is repeated {n} times")));
         }
         let extents = x.shape.iter().zip(&reps).map(|(d, r)| product(&[d.clone(), r.clone()]));
         let out = TensorType { dtype: x.dtype, shape: extents.collect() };
@@ -162,9 +163,7 @@ impl OpDef for Range1d {
         }
         // As many as the difference, when the step is one.
         let n = match dims {
-            [Some(end), Some(start), Some(step)] if step == Dim::Fixed(1) => {
-                Calculation::Sub.on(&end, &start)
-            }
+            [Some(end), Some(start), Some(Dim::Fixed(1))] => Calculation::Sub.on(&end, &start),
             _ => None,
         };
         let name = |v: Value| types.name(v);
@@ -202,8 +201,8 @@ impl OpDef for OneHot {
         let axis = resolve_axis(self.axis, rank);
         let axis = axis.ok_or(TypeError::Axis { at: self.indices, axis: self.axis, rank })?;
         let size = match types.dims(self.one_hot_vector_size).as_deref() {
-            Some([n]) if n.fixed().is_some_and(|n| (n as i64) < 0) => {
-                return Err(TypeError::param(format!("rows of {} elements", part(n))));
+            Some([Dim::Fixed(n)]) if (*n as i64) < 0 => {
+                return Err(TypeError::param(format!("rows of {} elements", *n as i64)));
             }
             Some([n]) => n.clone(),
             _ => Dim::Symbol(Symbol::new(&format!("{}.0", types.name(self.one_hot_vector_size)))),
