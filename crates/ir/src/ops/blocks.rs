@@ -22,7 +22,7 @@ op! {
 
 impl OpDef for Pad {
     fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
-        let x = types.element(self.x)?;
+        let x = types.any_number(self.x)?;
         if x.dtype.is_int() && matches!(self.constant_val, Some(Number::Float(_))) {
             return Err(TypeError::param(format!("constant_val is a float, x is {}", x.dtype)));
         }
@@ -101,9 +101,9 @@ impl OpDef for Crop {
     }
 }
 
-/// A tensor `[N, C, H, W]`.
+/// A tensor of floats `[N, C, H, W]`.
 fn image<'a>(types: &Types<'a>, at: Value) -> Result<&'a TensorType, TypeError> {
-    let x = types.element(at)?;
+    let x = types.float(at)?;
     match x.rank() {
         4 => Ok(x),
         found => Err(TypeError::Rank { at, found, expected: "4" }),
@@ -275,7 +275,7 @@ op! {
 
 impl OpDef for BandPart {
     fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
-        let x = types.element(self.x)?;
+        let x = types.wide(self.x)?;
         if x.rank() < 2 {
             return Err(TypeError::Rank { at: self.x, found: x.rank(), expected: "at least 2" });
         }
@@ -324,7 +324,7 @@ const COUNTED_MAX: u64 = 1 << 16;
 
 impl OpDef for NonZero {
     fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
-        let x = types.element(self.x)?;
+        let x = types.wide(self.x)?;
         let constant = types.constant(self.x).filter(|t| t.n_elements() <= COUNTED_MAX);
         let n = match constant {
             Some(t) => Dim::Fixed(t.to_f32().iter().filter(|&&x| x != 0.0).count() as u64),

@@ -11,7 +11,7 @@ op! {
 
 impl OpDef for Shape {
     fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
-        let x = types.tensor(self.x)?;
+        let x = types.wide(self.x)?;
         let ty = TensorType::new(DType::I32, [x.rank() as u64]);
         Ok(Outputs::dims(ty, Some(x.shape.clone())))
     }
@@ -275,7 +275,7 @@ impl Split {
 
 impl OpDef for Split {
     fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
-        let x = types.tensor(self.x)?;
+        let x = types.wide(self.x)?;
         let axis = types.axis(self.x, self.axis)?;
         let Dim::Fixed(n) = x.shape[axis] else {
             return Err(TypeError::param(format!("axis {axis} has no fixed extent to split")));
@@ -480,7 +480,7 @@ op! {
 
 impl OpDef for Gather {
     fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
-        let x = types.tensor(self.x)?;
+        let x = types.any_number(self.x)?;
         let indices = types.int(self.indices)?;
         let axis = types.axis(self.x, self.axis)?;
         let batch = usize::try_from(self.batch_dims).ok();

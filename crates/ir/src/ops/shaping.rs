@@ -12,7 +12,7 @@ op! {
 
 impl OpDef for Tile {
     fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
-        let x = types.element(self.x)?;
+        let x = types.wide(self.x)?;
         let n = types.vector(self.reps)?;
         if x.rank() == 0 || n != x.rank() as u64 {
             return Err(TypeError::Rank {
@@ -100,7 +100,7 @@ pub(super) fn scalar_dtype(
     absent: DType,
 ) -> Result<DType, TypeError> {
     let Some(at) = value else { return Ok(absent) };
-    let t = types.element(at)?;
+    let t = types.wide(at)?;
     match t.n_elements() {
         Some(1) => Ok(t.dtype),
         _ => Err(TypeError::Rank { at, found: t.rank(), expected: "0" }),
@@ -115,7 +115,7 @@ impl OpDef for Fill {
 
 impl OpDef for FillLike {
     fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
-        filled(types, types.element(self.ref_tensor)?.shape.clone(), self.value)
+        filled(types, types.wide(self.ref_tensor)?.shape.clone(), self.value)
     }
 }
 
@@ -230,7 +230,7 @@ impl Flatten2d {
 
 impl OpDef for Flatten2d {
     fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
-        let x = types.element(self.x)?;
+        let x = types.wide(self.x)?;
         let (axis, rank) = (self.axis, x.rank());
         let at = self.at(rank).ok_or(TypeError::Axis { at: self.x, axis, rank })?;
         let shape = vec![product(&x.shape[..at]), product(&x.shape[at..])];
