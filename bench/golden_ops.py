@@ -12,7 +12,7 @@ import sys
 
 from golden import common
 
-MODULES = ["basic", "unary", "reduce", "movement", "drawn"]
+MODULES = ["basic", "unary", "reduce", "movement", "drawn", "empty"]
 FOLDER = pathlib.Path(__file__).parent.parent / "cases" / "ops"
 
 for module in MODULES:
