@@ -12,7 +12,7 @@ import sys
 
 from golden import common
 
-MODULES = ["basic", "unary", "reduce", "movement", "drawn", "layers", "programs"]
+MODULES = ["basic", "unary", "reduce", "movement", "drawn", "empty", "layers", "programs"]
 FOLDER = pathlib.Path(__file__).parent.parent / "cases" / "ops"
 
 for module in MODULES:

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use russet_exec::{Arithmetic, Array, Env, ExecError, Session};
+use russet_exec::{Arithmetic, Array, Env, ExecError, Numbers, Session};
 use russet_ir::text::parse;
 use russet_ir::{Graph, NodeId, Opset, verify};
+use russet_testing::{CaseFile, repository};
 
 fn function(text: &str) -> Graph {
     let program = parse(text).unwrap_or_else(|e| panic!("{e} in\n{text}"));
@@ -142,4 +143,54 @@ fn a_symbol_may_change_between_runs_and_break_a_pattern() {
             assert_eq!(a, b);
         }
     }
+}
+
+/// The constants called `in_*` as inputs, without their values.
+fn opened(text: &str) -> (String, Inputs) {
+    let program = parse(text).unwrap_or_else(|e| panic!("{e} in\n{text}"));
+    let graph = &program.functions[0];
+    let (mut parameters, mut body, mut inputs) = (Vec::new(), Vec::new(), Inputs::new());
+    for line in text.lines() {
+        let name = line.trim_start().strip_prefix('%').and_then(|l| l.split(' ').next());
+        let is_input = |name: &&str| name.starts_with("in_") && line.contains(" = const(");
+        let Some(name) = name.filter(is_input) else {
+            body.push(line);
+            continue;
+        };
+        let (v, data) = graph.values().find(|(_, d)| d.name == name).expect("defined");
+        parameters.push(format!("%{name}: {}", data.ty));
+        let array = Array::from_tensor(graph.constant(v).expect("a constant")).expect("numbers");
+        inputs.insert(name.into(), array);
+    }
+    let text = body.join("\n").replacen("main()", &format!("main({})", parameters.join(", ")), 1);
+    (text, inputs)
+}
+
+/// Every golden case with integers it does not expect: shapes, indices, lengths and counts from
+/// outside are errors or results, never panics or memory.
+#[test]
+fn hostile_integers() {
+    let mut n_runs = 0;
+    for file in CaseFile::all(&repository("cases/ops")) {
+        for case in file.cases.iter().step_by(3) {
+            let (open, inputs) = opened(&case.input);
+            let full = inputs.values().all(|a| a.n_elements() > 0);
+            if parse(&open).is_err() || !full || !inputs.values().any(|a| a.as_i32().is_some()) {
+                continue;
+            }
+            for hostile in [i32::MAX, i32::MIN, -1, 0] {
+                for last_only in [false, true] {
+                    let mut wrong = inputs.clone();
+                    for array in wrong.values_mut() {
+                        let Numbers::I32(ints) = &mut array.data else { continue };
+                        let first = if last_only { ints.len() - 1 } else { 0 };
+                        ints[first..].fill(hostile);
+                    }
+                    let _ = run(&open, &wrong);
+                    n_runs += 1;
+                }
+            }
+        }
+    }
+    assert!(n_runs > 1000, "{n_runs} runs: the cases have integers");
 }

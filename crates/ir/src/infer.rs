@@ -145,6 +145,18 @@ impl<'a> Types<'a> {
         self.require(v, "a number or bool", |d| d != DType::String)
     }
 
+    /// A tensor of floats, int32 or `bool`: for ops that have no narrow integers.
+    pub fn wide(&self, v: Value) -> Result<&'a TensorType, TypeError> {
+        self.require(v, "a float, int32 or bool", |d| {
+            d.is_float() || matches!(d, DType::I32 | DType::Bool)
+        })
+    }
+
+    /// A tensor of floats or any integers: for ops that have no `bool`.
+    pub fn any_number(&self, v: Value) -> Result<&'a TensorType, TypeError> {
+        self.require(v, "a number", |d| d.is_float() || d.is_int())
+    }
+
     /// The only element of an operand that must be a constant integer.
     pub fn constant_int(&self, v: Value) -> Result<i64, TypeError> {
         self.int(v)?;

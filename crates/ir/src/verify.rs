@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 
 use crate::graph::{BlockId, NodeId};
-use crate::{Arg, Dim, Graph, Op, Opset, Program, Symbol, Type, Value};
+use crate::{Args, DType, Dim, Graph, Op, Opset, Program, Symbol, Type, Value};
 
 /// Something wrong (or worth knowing), where it is, and what to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -152,6 +152,7 @@ impl<'g> Check<'g> {
             self.block(inner, defined);
         }
         self.exists(id, op);
+        self.narrow(id, op);
         let inferred = self.graph.with_block_types(&node.blocks, |t| op.infer(t));
         match inferred {
             Err(e) => {
@@ -185,18 +186,32 @@ impl<'g> Check<'g> {
             return;
         }
         // A parameter the opset does not have is dropped when written: it must hold its default.
-        let now = op.args(opset);
-        for (param, arg) in
-            op.all_args().into_iter().filter(|(p, _)| !now.iter().any(|(q, _)| q == p))
-        {
-            let default = matches!(
-                &arg,
-                Arg::Attr(crate::Attr::Int(0)) | Arg::Attr(crate::Attr::Bool(false))
-            );
-            if !default {
+        let (now, all) = (op.args(opset), op.all_args());
+        let written = Args(now.iter().map(|(p, a)| ((*p).to_owned(), a.clone())).collect());
+        let read = Op::from_args(op.name(), written, opset).and_then(Result::ok);
+        let read = read.as_ref().map_or(Vec::new(), Op::all_args);
+        for hidden in all.iter().filter(|(p, _)| !now.iter().any(|(q, _)| q == p)) {
+            if !read.contains(hidden) {
+                let param = hidden.0;
                 let message = format!("`{param}` of `{}` does not exist in {opset}", op.name());
                 self.report("opset", Some(id), message);
             }
+        }
+    }
+
+    /// Narrow integers are made since iOS 17; before, only constants and compressed weights are.
+    fn narrow(&mut self, id: NodeId, op: &Op) {
+        use DType::{I8, I16, U8, U16};
+        let stored = op.is_const() || op.declared().is_none() || op.is_constexpr();
+        if self.opset >= Opset::Ios17 || stored {
+            return;
+        }
+        let dtypes = self.graph.node(id).outputs.iter();
+        let dtypes = dtypes.filter_map(|&v| Some(self.graph.ty(v).tensor()?.dtype));
+        if let Some(dtype) = dtypes.into_iter().find(|d| matches!(d, I8 | U8 | I16 | U16)) {
+            let (opset, since) = (self.opset, Opset::Ios17);
+            let message = format!("`{}` makes {dtype} from {since} on, this is {opset}", op.name());
+            self.report("opset", Some(id), message);
         }
     }
 

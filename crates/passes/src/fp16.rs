@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use russet_ir::ops::Cast;
-use russet_ir::{DType, Edit, Graph, Op, Tensor, Type, Value};
+use russet_ir::{DType, Edit, Graph, NodeId, Op, Tensor, Type, Value};
 
 use crate::{Effect, Pass, Skip};
 
@@ -53,15 +53,19 @@ impl Pass for ToFp16 {
     }
 }
 
-/// Does the op make fp32 (not by merely widening fp16)?
+/// Does the op make fp32 (not by merely widening fp16)? A range and what bounds it stay fp32: fp16
+/// counts to 2048.
 fn is_fp32_op(g: &Graph, op: &Op, outputs: &[Value]) -> bool {
     let fp32 = |v: &Value| g.ty(*v).tensor().is_some_and(|t| t.dtype == DType::F32);
     let widens = matches!(op, Op::Cast(c) if !g.ty(c.x).tensor().is_some_and(|t| t.dtype.is_int()
         || t.dtype == DType::Bool));
+    let bounds = |id: &NodeId| matches!(g.node(*id).op, Op::Range1d(_));
+    let counts = outputs.iter().any(|&v| g.users(v).iter().any(bounds));
     outputs.iter().all(fp32)
+        && !counts
         && !op.is_const()
         && !widens
-        && !matches!(op, Op::Opaque(_) | Op::Cond(_))
+        && !matches!(op, Op::Opaque(_) | Op::Cond(_) | Op::Range1d(_))
 }
 
 /// The op on fp16 operands.

@@ -8,7 +8,6 @@ use russet_ir::ops::{
 use russet_ir::{Number, Value};
 
 use super::places::{each_index, place, rearranged, separable, viewed};
-use super::shaping::padded;
 use super::{Operands, checked_len};
 use crate::kernels::strided::{self, Axis};
 use crate::{Array, ExecError, Numbers};
@@ -36,7 +35,7 @@ fn framed(
     mode: PadMode,
     constant: &Numbers,
 ) -> Result<Array, ExecError> {
-    let first = a.shape.len().checked_sub(pads.len() / 2).filter(|_| pads.len() % 2 == 0);
+    let first = a.shape.len().checked_sub(pads.len() / 2).filter(|_| pads.len().is_multiple_of(2));
     let first = first.ok_or_else(|| x.fail(format!("a padding of {pads:?} for {:?}", a.shape)))?;
     let mut pairs = vec![(0, 0); first];
     pairs.extend(pads.chunks(2).map(|p| (p[0], p[1])));
@@ -55,6 +54,18 @@ fn framed(
     let places = separable(&a.shape, &chosen.collect::<Vec<_>>());
     let data = a.data.pick_or(&places, constant);
     Ok(Array { shape, data: data.ok_or_else(|| x.fail("its constant is of another kind"))? })
+}
+
+/// For every place along an axis of `n` with padding, the place it shows.
+fn padded(n: usize, before: usize, after: usize, mode: PadMode) -> Vec<Option<usize>> {
+    let source = |i: usize| match (i.checked_sub(before).filter(|&i| i < n), mode) {
+        (Some(i), _) => Some(i),
+        (None, PadMode::Constant) => None,
+        (None, PadMode::Replicate) => Some(if i < before { 0 } else { n - 1 }),
+        (None, PadMode::Reflect) if i < before => Some(before - i),
+        (None, PadMode::Reflect) => Some(2 * (n - 1) - (i - before)),
+    };
+    (0..before + n + after).map(source).collect()
 }
 
 /// `a` without its first and last elements along the last two axes.

@@ -19,7 +19,7 @@ pub(super) fn reshape_op(x: &Operands<'_>, op: &Reshape) -> Result<Array, ExecEr
 }
 
 /// `target` with each 0 replaced by the extent at that place, counted from the last axis, and its -1
-/// by what is left.
+/// by what is left. Of nothing, a zero may be meant.
 pub(crate) fn reshape(from: &[usize], target: &[i64]) -> Option<Vec<usize>> {
     let n: usize = if from.contains(&0) { 0 } else { from.iter().product() };
     let copied = |(i, &d): (usize, &i64)| match (d, (from.len() + i).checked_sub(target.len())) {
@@ -27,7 +27,12 @@ pub(crate) fn reshape(from: &[usize], target: &[i64]) -> Option<Vec<usize>> {
         (0, None) => 1,
         _ => d,
     };
-    let target: Vec<i64> = target.iter().enumerate().map(copied).collect();
+    let copied: Vec<i64> = target.iter().enumerate().map(copied).collect();
+    filled_in(n, &copied).or_else(|| filled_in(n, target))
+}
+
+/// `target` with its -1 replaced, for `n` elements.
+fn filled_in(n: usize, target: &[i64]) -> Option<Vec<usize>> {
     let given = target.iter().filter(|&&d| d != -1);
     let given = given.map(|&d| usize::try_from(d).ok());
     let product = given.clone().try_fold(1usize, |n, d| n.checked_mul(d?))?;

@@ -1,9 +1,7 @@
 //! Ops that make arrays of a shape: repetition, filling, ranges, one-hot rows, stacking.
 
 use russet_ir::Value;
-use russet_ir::ops::{
-    Fill, FillLike, Flatten2d, OneHot, PadMode, Range1d, ReshapeLike, Stack, Tile,
-};
+use russet_ir::ops::{Fill, FillLike, Flatten2d, OneHot, Range1d, ReshapeLike, Stack, Tile};
 
 use super::movement::concat;
 use super::places::separable;
@@ -128,16 +126,4 @@ pub(super) fn reshape_like(x: &Operands<'_>, op: &ReshapeLike) -> Result<Array, 
         return Err(x.fail(format!("{:?} has no shape {shape:?}", a.shape)));
     }
     Ok(Array { shape, ..a })
-}
-
-/// For every place along an axis of `n` with padding, the place it shows.
-pub(super) fn padded(n: usize, before: usize, after: usize, mode: PadMode) -> Vec<Option<usize>> {
-    let source = |i: usize| match (i.checked_sub(before).filter(|&i| i < n), mode) {
-        (Some(i), _) => Some(i),
-        (None, PadMode::Constant) => None,
-        (None, PadMode::Replicate) => Some(if i < before { 0 } else { n - 1 }),
-        (None, PadMode::Reflect) if i < before => Some(before - i),
-        (None, PadMode::Reflect) => Some(2 * (n - 1) - (i - before)),
-    };
-    (0..before + n + after).map(source).collect()
 }

@@ -22,7 +22,7 @@ op! {
 
 impl OpDef for Pad {
     fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
-        let x = types.element(self.x)?;
+        let x = types.any_number(self.x)?;
         if x.dtype.is_int() && matches!(self.constant_val, Some(Number::Float(_))) {
             return Err(TypeError::param(format!("constant_val is a float, x is {}", x.dtype)));
         }
@@ -101,9 +101,9 @@ impl OpDef for Crop {
     }
 }
 
-/// A tensor `[N, C, H, W]`.
+/// A tensor of floats `[N, C, H, W]`.
 fn image<'a>(types: &Types<'a>, at: Value) -> Result<&'a TensorType, TypeError> {
-    let x = types.element(at)?;
+    let x = types.float(at)?;
     match x.rank() {
         4 => Ok(x),
         found => Err(TypeError::Rank { at, found, expected: "4" }),
@@ -139,13 +139,12 @@ fn blocks(types: &Types<'_>, at: Value, size: i64, way: Blocks) -> Result<Output
     let b = u64::try_from(size).ok().filter(|b| (1..1 << 16).contains(b));
     let b = b.ok_or_else(|| TypeError::param(format!("blocks of {size} places")))?;
     let mut shape = x.shape.clone();
-    for axis in 1..4 {
-        let square = if axis == 1 { b * b } else { b };
-        let (times, parts) =
-            if (axis == 1) == (way == Blocks::ToChannels) { (square, 1) } else { (1, square) };
-        shape[axis] = scaled(&x.shape[axis], times, parts).ok_or_else(|| {
-            let found = &x.shape[axis];
-            TypeError::param(format!("axis {axis} of {found} is not made of blocks of {square}"))
+    for (axis, d) in shape.iter_mut().enumerate().skip(1) {
+        let size = if axis == 1 { b * b } else { b };
+        let grows = (axis == 1) == (way == Blocks::ToChannels);
+        let (times, parts) = if grows { (size, 1) } else { (1, size) };
+        *d = scaled(d, times, parts).ok_or_else(|| {
+            TypeError::param(format!("axis {axis} of {d} is not made of blocks of {size}"))
         })?;
     }
     Ok(TensorType { dtype: x.dtype, shape }.into())
@@ -256,12 +255,9 @@ impl OpDef for SlidingWindows {
         let mut shape = x.shape.clone();
         shape[axis] = match &x.shape[axis] {
             Dim::Fixed(n) => {
-                let last = n.checked_sub(size).ok_or_else(|| TypeError::Extent {
-                    at: self.x,
-                    axis,
-                    found: Dim::Fixed(*n),
-                    expected: Dim::Fixed(size),
-                })?;
+                let (found, expected) = (Dim::Fixed(*n), Dim::Fixed(size));
+                let short = TypeError::Extent { at: self.x, axis, found, expected };
+                let last = n.checked_sub(size).ok_or(short)?;
                 Dim::Fixed(last / stride + 1)
             }
             Dim::Symbol(s) => Dim::Symbol(Symbol::new(&format!("{s}.windows{size}s{stride}"))),
@@ -279,7 +275,7 @@ op! {
 
 impl OpDef for BandPart {
     fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
-        let x = types.element(self.x)?;
+        let x = types.wide(self.x)?;
         if x.rank() < 2 {
             return Err(TypeError::Rank { at: self.x, found: x.rank(), expected: "at least 2" });
         }
@@ -328,7 +324,7 @@ const COUNTED_MAX: u64 = 1 << 16;
 
 impl OpDef for NonZero {
     fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
-        let x = types.element(self.x)?;
+        let x = types.wide(self.x)?;
         let constant = types.constant(self.x).filter(|t| t.n_elements() <= COUNTED_MAX);
         let n = match constant {
             Some(t) => Dim::Fixed(t.to_f32().iter().filter(|&&x| x != 0.0).count() as u64),

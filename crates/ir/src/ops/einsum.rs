@@ -14,7 +14,7 @@ impl Einsum {
     pub fn is_known(&self) -> bool {
         let mut letters: Vec<char> = Vec::new();
         let mut canonical = String::new();
-        for c in self.equation.chars().filter(|c| !c.is_whitespace()) {
+        for c in self.equation.chars() {
             if !c.is_alphabetic() {
                 canonical.push(c);
                 continue;
@@ -37,7 +37,7 @@ impl OpDef for Einsum {
                 self.values.len()
             )));
         };
-        let rank = self.equation.split(',').next().map_or(0, |s| s.trim().chars().count());
+        let rank = self.equation.split(',').next().map_or(0, |s| s.chars().count());
         if !self.is_known() {
             let known = "`nchw,nwhu->nchu` and `chw,whr->chr`";
             return Err(TypeError::param(format!("{:?} is none of {known}", self.equation)));

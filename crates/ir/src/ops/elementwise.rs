@@ -108,6 +108,10 @@ arithmetic! {
     Maximum: 0, Max; Minimum: 0, Min; Pow: 1;
 }
 
+/// Elements up to which extents with names are calculated with: every one makes a name, and shapes
+/// are short.
+const SYMBOLIC_MAX: usize = 32;
+
 /// Shape arithmetic: the elements of `x` and `y` combined, as far as they are known.
 fn calculated(
     types: &Types<'_>,
@@ -122,6 +126,10 @@ fn calculated(
     let (x, y) = (types.known_ints(x)?, types.known_ints(y)?);
     // A number beside a vector, or two vectors of one length: all that rank 1 broadcasts.
     let n = if x.len() == 1 { y.len() } else { x.len() };
+    let symbols = x.iter().chain(&y).any(|d| d.fixed().is_none());
+    if symbols && n > SYMBOLIC_MAX {
+        return None;
+    }
     let at = |v: &[Dim], i: usize| v.get(if v.len() == 1 { 0 } else { i }).cloned();
     (0..n).map(|i| calculation.on(&at(&x, i)?, &at(&y, i)?)).collect()
 }

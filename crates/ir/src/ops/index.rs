@@ -17,7 +17,7 @@ op! {
 
 impl OpDef for GatherNd {
     fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
-        let x = types.element(self.x)?;
+        let x = types.any_number(self.x)?;
         let indices = types.int(self.indices)?;
         let batch = usize::try_from(self.batch_dims).ok();
         let batch = batch.filter(|&b| b <= x.rank() && b < indices.rank());
@@ -61,7 +61,7 @@ op! {
 
 impl OpDef for GatherAlongAxis {
     fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
-        let x = types.element(self.x)?;
+        let x = types.any_number(self.x)?;
         let indices = types.int(self.indices)?;
         let axis = types.axis(self.x, self.axis)?;
         along(types, self.indices, x, axis)?;

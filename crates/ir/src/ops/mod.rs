@@ -1,5 +1,6 @@
 //! The ops, one declaration each, grouped by kind. Names, operands and defaults are Core ML's
-//! (checked against `coremltools` 9.0's op definitions).
+//! (`bench/check_ops.py` holds them against `coremltools` 9.0's op definitions; what those leave open
+//! is in `docs/semantics.md`).
 //!
 //! To add an op: declare it in one of these files with its [`OpDef`](crate::OpDef), list it in
 //! `op_enum!` below, give it a kernel in `russet-exec`, and a case in `cases/ops`.

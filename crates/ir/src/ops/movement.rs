@@ -1,7 +1,7 @@
 //! Ops that move elements: shape changes, slices, gathers, concatenation.
 
 use crate::dims::{KNOWN_MAX, part};
-use crate::infer::{Outputs, TypeError, Types};
+use crate::infer::{Known, Outputs, TypeError, Types};
 use crate::{DType, Dim, OpDef, Symbol, TensorType, Value, op, resolve_axis};
 
 op! {
@@ -11,7 +11,7 @@ op! {
 
 impl OpDef for Shape {
     fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
-        let x = types.tensor(self.x)?;
+        let x = types.wide(self.x)?;
         let ty = TensorType::new(DType::I32, [x.rank() as u64]);
         Ok(Outputs::dims(ty, Some(x.shape.clone())))
     }
@@ -28,8 +28,10 @@ impl OpDef for Reshape {
         let Some(shape) = types.dims(self.shape) else {
             return Ok(TensorType { dtype: x.dtype, shape: made_shape(types, self.shape)? }.into());
         };
-        let shape = with_copies(&x.shape, shape);
-        let shape = fill_in(&x.shape, &shape)
+        let copied = fill_in(&x.shape, &with_copies(&x.shape, &shape));
+        // Of nothing, a zero may be meant.
+        let shape = copied
+            .or_else(|| fill_in(&x.shape, &shape))
             .ok_or_else(|| TypeError::param(format!("{x} has no shape {}", show(&shape))))?;
         let known = types.known_ints(self.x);
         Ok(Outputs::dims(TensorType { dtype: x.dtype, shape }, known))
@@ -57,13 +59,13 @@ const MADE_RANK_MAX: u64 = 8;
 
 /// `target` with each 0 replaced by the extent of `from` at that place, counted from the last axis;
 /// by 1 where there is none.
-fn with_copies(from: &[Dim], mut target: Vec<Dim>) -> Vec<Dim> {
-    let n = target.len();
-    for (i, d) in target.iter_mut().enumerate().filter(|(_, d)| **d == Dim::Fixed(0)) {
-        let axis = (from.len() + i).checked_sub(n);
-        *d = axis.map_or(Dim::Fixed(1), |axis| from[axis].clone());
-    }
-    target
+fn with_copies(from: &[Dim], target: &[Dim]) -> Vec<Dim> {
+    let copied = |(i, d): (usize, &Dim)| match (from.len() + i).checked_sub(target.len()) {
+        _ if *d != Dim::Fixed(0) => d.clone(),
+        Some(axis) => from[axis].clone(),
+        None => Dim::Fixed(1),
+    };
+    target.iter().enumerate().map(copied).collect()
 }
 
 const REST: Dim = Dim::Fixed(-1i64 as u64);
@@ -273,7 +275,7 @@ impl Split {
 
 impl OpDef for Split {
     fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
-        let x = types.tensor(self.x)?;
+        let x = types.wide(self.x)?;
         let axis = types.axis(self.x, self.axis)?;
         let Dim::Fixed(n) = x.shape[axis] else {
             return Err(TypeError::param(format!("axis {axis} has no fixed extent to split")));
@@ -282,11 +284,17 @@ impl OpDef for Split {
             let parts = (self.num_splits, &self.split_sizes);
             TypeError::param(format!("{n} does not split into {parts:?} parts"))
         })?;
-        Ok(Outputs::of(sizes.into_iter().map(|size| {
+        let known = types.known_ints(self.x).filter(|_| x.rank() == 1);
+        let mut begin = 0;
+        let part = |size: u64| {
             let mut part = x.clone();
             part.shape[axis] = Dim::Fixed(size);
-            part
-        })))
+            let first = begin;
+            begin += size as usize;
+            let dims = known.as_ref().and_then(|k| k.get(first..begin));
+            (part.into(), dims.map(|d| Known::Dims(d.to_vec())))
+        };
+        Ok(Outputs(sizes.into_iter().map(part).collect()))
     }
 }
 
@@ -449,7 +457,13 @@ impl OpDef for SliceBySize {
                 }
             });
         }
-        Ok(TensorType { dtype: x.dtype, shape }.into())
+        // Shape arithmetic: a run of known elements is known too.
+        let known = types.known_ints(self.x).filter(|_| x.rank() == 1).and_then(|dims| {
+            let first = usize::try_from(*begin.as_ref()?.first()?).ok()?;
+            let n = usize::try_from(shape[0].fixed()?).ok()?;
+            dims.get(first..first.checked_add(n)?).map(<[Dim]>::to_vec)
+        });
+        Ok(Outputs::dims(TensorType { dtype: x.dtype, shape }, known))
     }
 }
 
@@ -466,7 +480,7 @@ op! {
 
 impl OpDef for Gather {
     fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
-        let x = types.tensor(self.x)?;
+        let x = types.any_number(self.x)?;
         let indices = types.int(self.indices)?;
         let axis = types.axis(self.x, self.axis)?;
         let batch = usize::try_from(self.batch_dims).ok();

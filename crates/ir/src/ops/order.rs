@@ -95,10 +95,7 @@ op! {
 
 impl OpDef for Topk {
     fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
-        let x = types.element(self.x)?;
-        if x.dtype == DType::Bool {
-            return Err(TypeError::DType { at: self.x, found: x.dtype, expected: "a number" });
-        }
+        let x = types.any_number(self.x)?;
         let axis = types.axis(self.x, self.axis)?;
         let k = u64::try_from(self.k).ok();
         let k = k.filter(|&k| x.shape[axis].fixed().is_none_or(|n| k <= n));

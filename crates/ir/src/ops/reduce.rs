@@ -1,5 +1,6 @@
 //! Norms, softmax and reductions.
 
+use crate::dims::Calculation;
 use crate::infer::{Outputs, TypeError, Types};
 use crate::{Dim, OpDef, TensorType, Value, Work, op};
 
@@ -134,8 +135,17 @@ pub(super) fn reduced(
     }
 }
 
+/// Shape arithmetic: the elements of a vector combined, as far as they are known.
+fn reduced_dims(types: &Types<'_>, calculation: Calculation, x: Value) -> Option<Vec<Dim>> {
+    types.tensor(x).ok().filter(|t| t.rank() == 1)?;
+    let dims = types.known_ints(x)?;
+    let (first, rest) = dims.split_first()?;
+    let all = rest.iter().try_fold(first.clone(), |a, b| calculation.on(&a, b))?;
+    Some(vec![all])
+}
+
 macro_rules! reduction {
-    ($($op:ident: $flops:literal, $exps:literal);* $(;)?) => {$(
+    ($($op:ident: $flops:literal, $exps:literal $(, $calculation:ident)?);* $(;)?) => {$(
         impl OpDef for $op {
             fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
                 let x = types.number(self.x)?;
@@ -146,7 +156,10 @@ macro_rules! reduction {
                     (true, false) => None,
                 };
                 let shape = x.shape.iter().enumerate().filter_map(kept).collect();
-                Ok(TensorType { dtype: x.dtype, shape }.into())
+                #[allow(unused_mut, unused_assignments)]
+                let mut known = None;
+                $(known = reduced_dims(types, Calculation::$calculation, self.x);)?
+                Ok(Outputs::dims(TensorType { dtype: x.dtype, shape }, known))
             }
 
             fn work(&self, types: &Types<'_>) -> Work {
@@ -163,10 +176,10 @@ reduction! {
     ReduceL2Norm: 2, 0;
     ReduceLogSum: 1, 0;
     ReduceLogSumExp: 2, 1;
-    ReduceMax: 1, 0;
+    ReduceMax: 1, 0, Max;
     ReduceMean: 1, 0;
-    ReduceMin: 1, 0;
-    ReduceProd: 1, 0;
-    ReduceSum: 1, 0;
+    ReduceMin: 1, 0, Min;
+    ReduceProd: 1, 0, Mul;
+    ReduceSum: 1, 0, Add;
     ReduceSumSquare: 2, 0;
 }

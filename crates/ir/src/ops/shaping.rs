@@ -1,7 +1,7 @@
 //! Ops that make tensors of a shape: repetition, filling, ranges, one-hot rows, stacking.
 
 use super::movement::made_shape;
-use crate::dims::{Calculation, KNOWN_MAX, number, part, product};
+use crate::dims::{Calculation, KNOWN_MAX, number, product};
 use crate::infer::{Outputs, TypeError, Types};
 use crate::{DType, Dim, OpDef, Symbol, TensorType, Value, op, resolve_axis};
 
@@ -12,7 +12,7 @@ op! {
 
 impl OpDef for Tile {
     fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
-        let x = types.element(self.x)?;
+        let x = types.wide(self.x)?;
         let n = types.vector(self.reps)?;
         if x.rank() == 0 || n != x.rank() as u64 {
             return Err(TypeError::Rank {
@@ -29,8 +29,9 @@ impl OpDef for Tile {
                 TensorType { dtype: x.dtype, shape: (0..x.rank()).map(dim).collect() }.into()
             );
         };
-        if let Some(i) = reps.iter().position(|r| r.fixed().is_some_and(|r| r as i64 <= 0)) {
-            return Err(TypeError::param(format!("axis {i} is repeated {} times", part(&reps[i]))));
+        let fixed = reps.iter().map(|r| r.fixed().map(|n| n as i64)).enumerate();
+        if let Some((i, Some(n))) = fixed.into_iter().find(|(_, n)| n.is_some_and(|n| n <= 0)) {
+            return Err(TypeError::param(format!("axis {i} is repeated {n} times")));
         }
         let extents = x.shape.iter().zip(&reps).map(|(d, r)| product(&[d.clone(), r.clone()]));
         let out = TensorType { dtype: x.dtype, shape: extents.collect() };
@@ -99,7 +100,7 @@ pub(super) fn scalar_dtype(
     absent: DType,
 ) -> Result<DType, TypeError> {
     let Some(at) = value else { return Ok(absent) };
-    let t = types.element(at)?;
+    let t = types.wide(at)?;
     match t.n_elements() {
         Some(1) => Ok(t.dtype),
         _ => Err(TypeError::Rank { at, found: t.rank(), expected: "0" }),
@@ -114,7 +115,7 @@ impl OpDef for Fill {
 
 impl OpDef for FillLike {
     fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
-        filled(types, types.element(self.ref_tensor)?.shape.clone(), self.value)
+        filled(types, types.wide(self.ref_tensor)?.shape.clone(), self.value)
     }
 }
 
@@ -162,9 +163,7 @@ impl OpDef for Range1d {
         }
         // As many as the difference, when the step is one.
         let n = match dims {
-            [Some(end), Some(start), Some(step)] if step == Dim::Fixed(1) => {
-                Calculation::Sub.on(&end, &start)
-            }
+            [Some(end), Some(start), Some(Dim::Fixed(1))] => Calculation::Sub.on(&end, &start),
             _ => None,
         };
         let name = |v: Value| types.name(v);
@@ -202,8 +201,8 @@ impl OpDef for OneHot {
         let axis = resolve_axis(self.axis, rank);
         let axis = axis.ok_or(TypeError::Axis { at: self.indices, axis: self.axis, rank })?;
         let size = match types.dims(self.one_hot_vector_size).as_deref() {
-            Some([n]) if n.fixed().is_some_and(|n| (n as i64) < 0) => {
-                return Err(TypeError::param(format!("rows of {} elements", part(n))));
+            Some([Dim::Fixed(n)]) if (*n as i64) < 0 => {
+                return Err(TypeError::param(format!("rows of {} elements", *n as i64)));
             }
             Some([n]) => n.clone(),
             _ => Dim::Symbol(Symbol::new(&format!("{}.0", types.name(self.one_hot_vector_size)))),
@@ -231,7 +230,7 @@ impl Flatten2d {
 
 impl OpDef for Flatten2d {
     fn infer(&self, types: &Types<'_>) -> Result<Outputs, TypeError> {
-        let x = types.element(self.x)?;
+        let x = types.wide(self.x)?;
         let (axis, rank) = (self.axis, x.rank());
         let at = self.at(rank).ok_or(TypeError::Axis { at: self.x, axis, rank })?;
         let shape = vec![product(&x.shape[..at]), product(&x.shape[at..])];
