@@ -2,6 +2,9 @@
 //! the folder they are in.
 #![no_main]
 
+#[path = "../allocation.rs"]
+mod allocation;
+
 use std::fs;
 use std::path::Path;
 
@@ -14,6 +17,7 @@ const TEXT: &str = "program(1.3)\n{\n func main<ios17>(tensor<fp32, [?, 4]> x) {
                     tensor<fp32, [?, 4]> y = relu(x = x);\n } -> (y);\n}";
 
 fuzz_target!(|input: &[u8]| {
+    allocation::bounded(input);
     let path = Path::new("x.mlmodelc");
     let is_data = data::parse(input.to_vec().into(), path).is_ok();
     let _ = data::parse_names(input, path);

@@ -1,12 +1,16 @@
 //! Apple's text: what parses prints to a text that parses to the same message, in both syntaxes.
 #![no_main]
 
+#[path = "../allocation.rs"]
+mod allocation;
+
 use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
 use russet_formats::mil_text::{self, Syntax};
 
 fuzz_target!(|data: &[u8]| {
+    allocation::bounded(data);
     let Ok(source) = std::str::from_utf8(data) else { return };
     let file = Path::new("model.mil");
     let Ok(text) = mil_text::parse(source, file) else { return };

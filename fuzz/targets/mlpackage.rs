@@ -1,6 +1,9 @@
 //! Model files of packages. What can be written again reads as the same program.
 #![no_main]
 
+#[path = "../allocation.rs"]
+mod allocation;
+
 use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
@@ -8,6 +11,7 @@ use russet_formats::mlpackage::{self, Description};
 use russet_ir::{text, verify_program};
 
 fuzz_target!(|data: &[u8]| {
+    allocation::bounded(data);
     let root = Path::new("/nonexistent/x.mlpackage");
     let Ok(package) = mlpackage::parse(data.to_vec().into(), &root.join("m.mlmodel"), root) else {
         return;

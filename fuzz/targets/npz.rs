@@ -1,6 +1,9 @@
 //! `.npz` archives; and members made of the bytes, since a fuzzer seldom finds a checksum.
 #![no_main]
 
+#[path = "../allocation.rs"]
+mod allocation;
+
 use std::io::{Cursor, Write};
 use std::path::Path;
 
@@ -9,6 +12,7 @@ use russet_formats::arrays::npz;
 use zip::write::SimpleFileOptions;
 
 fuzz_target!(|data: &[u8]| {
+    allocation::bounded(data);
     read(data);
     let mut archive = zip::ZipWriter::new(Cursor::new(Vec::new()));
     let stored = SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);

@@ -2,12 +2,16 @@
 //! byte chooses between a file and an index of shards.
 #![no_main]
 
+#[path = "../allocation.rs"]
+mod allocation;
+
 use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
 use russet_formats::safetensors;
 
 fuzz_target!(|data: &[u8]| {
+    allocation::bounded(data);
     let Some((&kind, rest)) = data.split_first() else { return };
     if kind == b'i' {
         return index(rest);
