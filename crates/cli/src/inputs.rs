@@ -121,8 +121,21 @@ fn sentence(ids: &[i32], graph: &Graph, lengths: &[u64], model: &Model) -> Outco
     Ok(inputs)
 }
 
-/// Arrays by name, as inputs or states.
+/// Arrays by name, as inputs or states of a function.
 pub fn from_file(file: &Path, graph: &Graph) -> Outcome<Inputs> {
+    let mut inputs = named(file)?;
+    // One array for one input needs no name.
+    if let ([only], 1) = (graph.inputs(), inputs.len()) {
+        let name = graph.value(*only).name.clone();
+        if !inputs.contains_key(&name) {
+            inputs = inputs.into_values().map(|a| (name.clone(), a)).collect();
+        }
+    }
+    Ok(inputs)
+}
+
+/// Arrays by name.
+pub fn named(file: &Path) -> Outcome<Inputs> {
     let mut inputs = Inputs::new();
     for (name, tensor) in arrays::read(file)? {
         let Some(array) = Array::from_tensor(&tensor) else {
@@ -130,13 +143,6 @@ pub fn from_file(file: &Path, graph: &Graph) -> Outcome<Inputs> {
             return Err(Failure::new("input-mismatch", message).in_file(file));
         };
         inputs.insert(name, array);
-    }
-    // One array for one input needs no name.
-    if let ([only], 1) = (graph.inputs(), inputs.len()) {
-        let name = graph.value(*only).name.clone();
-        if !inputs.contains_key(&name) {
-            inputs = inputs.into_values().map(|a| (name.clone(), a)).collect();
-        }
     }
     Ok(inputs)
 }

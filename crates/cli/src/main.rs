@@ -17,6 +17,7 @@ mod progress;
 mod run;
 mod show;
 mod simulate;
+mod stages;
 mod text;
 mod tiny;
 

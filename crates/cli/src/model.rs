@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use russet_formats::container::{self, Content};
+use russet_formats::container::{self, Container, Content};
 use russet_formats::huggingface::{self, Mask, Pooling};
 use russet_formats::mlpackage;
 use russet_ir::{Binding, Dim, Graph, Opset, Program};
@@ -150,7 +150,11 @@ impl Model {
     }
 
     fn package(path: &Path) -> Outcome<Model> {
-        let opened = container::open(path)?;
+        Model::of(path, container::open(path)?)
+    }
+
+    /// The ML Program in a container that is open.
+    pub fn of(path: &Path, opened: Container) -> Outcome<Model> {
         let failed = |message| Err(Failure::new("not-an-ml-program", message).in_file(path));
         match opened.content {
             Content::Program(package) => {
@@ -168,14 +172,13 @@ impl Model {
                 let names: Vec<&str> = stages.iter().map(|s| s.name.as_str()).collect();
                 let message =
                     format!("it is a pipeline of {} models: {}", names.len(), names.join(", "));
-                failed(message).map_err(|f: Failure| match opened.kind {
-                    container::Kind::Compiled => {
-                        f.help("name one stage, the folder `model0` in it")
+                let help = match opened.kind {
+                    container::Kind::Compiled => "name one stage, the folder `model0` in it",
+                    _ => {
+                        "compile it to a `.mlmodelc` and name one stage, the folder `model0` in it"
                     }
-                    _ => f.help(
-                        "compile it to a `.mlmodelc` and name one stage, the folder `model0` in it",
-                    ),
-                })
+                };
+                failed(message).map_err(|f: Failure| f.help(help))
             }
             Content::Network(n) => {
                 let message = format!(

@@ -5,15 +5,16 @@ use std::path::PathBuf;
 
 use clap::Args;
 use russet_exec::{Arithmetic, Array, Numbers, Session};
-use russet_formats::arrays;
+use russet_formats::{arrays, container};
 use russet_ir::{DType, Graph, Op, Opset, Type};
 use serde_json::{Value, json};
 
 use crate::diagnostic::{Failure, Outcome};
 use crate::inputs::{self, Inputs, Source};
-use crate::model::{Model, Shapes};
+use crate::model::{Model, Shapes, is_package};
 use crate::progress::Progress;
 use crate::show::{Out, path, table};
+use crate::stages;
 use crate::text::similarities;
 
 #[derive(Args, Debug)]
@@ -46,7 +47,7 @@ pub struct Arguments {
 pub struct ArithmeticChoice {
     /// The rules numbers obey: 32-bit floats, or as the Neural Engine computes.
     #[arg(long, value_enum, default_value = "f32")]
-    arithmetic: ArithmeticName,
+    pub arithmetic: ArithmeticName,
 }
 
 #[derive(clap::ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +106,12 @@ pub fn command(args: &Arguments, out: &Out) -> Outcome<()> {
     args.threads.apply()?;
     let progress = Progress::new(out);
     progress.stage("reading the model");
+    if is_package(&args.model) {
+        let opened = container::open(&args.model)?;
+        if !opened.stages().is_empty() {
+            return stages::command(args, &opened, out, &progress);
+        }
+    }
     let model = Model::load(&args.model, &args.shapes, Opset::Ios18)?;
     let graph = model.function(args.function.as_deref())?;
     let sets = args.source.sets(&model, graph)?;
@@ -194,7 +201,7 @@ pub fn matrix(vectors: &[Vec<f32>]) -> String {
     table(&head.iter().map(String::as_str).collect::<Vec<_>>(), &rows)
 }
 
-fn summary(made: &Outputs) -> String {
+pub fn summary(made: &Outputs) -> String {
     let rows: Vec<Vec<String>> = made
         .iter()
         .map(|(name, a)| {
@@ -228,7 +235,7 @@ fn range(a: &Array) -> (f32, f32, usize) {
     (low, high, numbers(a).filter(|x| !x.is_finite()).count())
 }
 
-fn output_json(name: &str, a: &Array) -> Value {
+pub fn output_json(name: &str, a: &Array) -> Value {
     let (low, high, bad) = range(a);
     let values: Option<Vec<Value>> = (a.n_elements() <= 4096)
         .then(|| numbers(a).map(|x| crate::compile::finite(x.into())).collect());

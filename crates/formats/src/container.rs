@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use russet_ir::Finding;
 
-use crate::mil_text::{self, Syntax};
+use crate::mil_text::{self, MilText, Syntax};
 use crate::mlmodelc;
 use crate::mlpackage::{self, Description, Package, proto};
 use crate::network::Network;
@@ -49,6 +49,8 @@ pub struct Container {
     pub description: Description,
     /// Texts for people, as they are in a program's metadata.
     pub metadata: std::collections::BTreeMap<String, String>,
+    /// How its program is written as text: as it was, or as Apple's compiler would.
+    pub syntax: Syntax,
     pub content: Content,
 }
 
@@ -163,8 +165,7 @@ impl Container {
     pub fn text(&self) -> Option<Result<String, String>> {
         match &self.content {
             Content::Program(p) => {
-                let syntax = Syntax::of_spec_version(self.spec_version);
-                Some(mil_text::print(p.source.model.ml_program.as_ref()?, syntax))
+                Some(mil_text::print(p.source.model.ml_program.as_ref()?, self.syntax))
             }
             Content::Pipeline(stages) => {
                 let texts: Option<Result<Vec<String>, String>> =
@@ -245,7 +246,8 @@ impl Place<'_> {
         content: Content,
     ) -> Container {
         let (path, kind) = (self.path.to_owned(), self.kind);
-        Container { path, kind, spec_version, model_bytes, description, metadata, content }
+        let syntax = Syntax::of_spec_version(spec_version);
+        Container { path, kind, spec_version, model_bytes, description, metadata, syntax, content }
     }
 }
 
@@ -271,7 +273,7 @@ fn compiled(path: &Path, depth: usize) -> Result<Container, Error> {
 
 fn text(path: &Path) -> Result<Container, Error> {
     let text = mapped::text(path)?;
-    let program = mil_text::parse(&text, path)?.program;
+    let MilText { program, syntax } = mil_text::parse(&text, path)?;
     let model = proto::Model {
         specification_version: mlmodelc::oldest_version(&program),
         ml_program: Some(program),
@@ -279,5 +281,5 @@ fn text(path: &Path) -> Result<Container, Error> {
     };
     let root = mapped::folder_of(path);
     let place = Place { path, kind: Kind::Text, root: &root, file: path };
-    place.model(model, text.len() as u64, 0)
+    Ok(Container { syntax, ..place.model(model, text.len() as u64, 0)? })
 }

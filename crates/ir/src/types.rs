@@ -11,9 +11,13 @@ pub struct Symbol(pub Arc<str>);
 
 impl Symbol {
     /// A symbol; of a very long name, only what tells it from others. Names of derived symbols
-    /// are made of their parts, and doubled forty times they would fill the memory.
+    /// are made of their parts, and doubled forty times they would fill the memory. Where the
+    /// first part is a number, `n` stands before it: a name begins like one.
     pub fn new(name: &str) -> Symbol {
         match name.len() <= Symbol::LENGTH_MAX {
+            true if name.starts_with(|c: char| c.is_ascii_digit()) => {
+                Symbol(format!("n{name}").into())
+            }
             true => Symbol(name.into()),
             false => Symbol(format!("long.{}", crate::text::hash([name.as_bytes()])).into()),
         }
