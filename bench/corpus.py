@@ -45,9 +45,9 @@ def stages(model):
 
 
 def magnitudes(model, file):
-    """Inputs of a program that are never below zero; unknown extents are four."""
+    """Inputs of a program that are never below zero; unknown extents are one."""
     random = np.random.default_rng(1)
-    shapes = {i["name"]: [int(d) if d.strip().isdigit() else 4 for d in i["type"].split("[")[1].rstrip("]").split(",")] for i in model["functions"][0]["inputs"]}
+    shapes = {i["name"]: [int(d) if d.strip().isdigit() else 1 for d in i["type"].split("[")[1].rstrip("]").split(",")] for i in model["functions"][0]["inputs"]}
     np.savez(file, **{name: np.abs(random.normal(size=shape)).astype(np.float32) for name, shape in shapes.items()})
 
 
