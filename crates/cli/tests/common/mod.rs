@@ -52,6 +52,7 @@ pub fn json<A: AsRef<OsStr>>(arguments: &[A]) -> Value {
 }
 
 /// The folder of a tiny model of this family.
+#[allow(dead_code)] // nor for models
 pub fn family(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../testing/data/families").join(name)
 }
