@@ -11,7 +11,7 @@ use crate::show::{bytes, count, plural, table};
 pub const WEIGHT_MIN: u64 = 10;
 
 /// Bytes of weights that might be equal up to which they are compared at once.
-const COMPARED_MAX: u64 = 64 << 20;
+const COMPARED_MAX: u64 = 16 << 20;
 
 pub struct Summary<'a> {
     pub graph: &'a Graph,
