@@ -59,13 +59,19 @@ fn is_fp32_op(g: &Graph, op: &Op, outputs: &[Value]) -> bool {
     let fp32 = |v: &Value| g.ty(*v).tensor().is_some_and(|t| t.dtype == DType::F32);
     let widens = matches!(op, Op::Cast(c) if !g.ty(c.x).tensor().is_some_and(|t| t.dtype.is_int()
         || t.dtype == DType::Bool));
+    // What a list or a state holds has the type it was made with, and a loop that of its variables.
+    let held = op.operands().iter().any(|&v| g.ty(v).tensor().is_none());
     let bounds = |id: &NodeId| matches!(g.node(*id).op, Op::Range1d(_));
     let counts = outputs.iter().any(|&v| g.users(v).iter().any(bounds));
     outputs.iter().all(fp32)
         && !counts
         && !op.is_const()
         && !widens
-        && !matches!(op, Op::Opaque(_) | Op::Cond(_) | Op::Range1d(_))
+        && !held
+        && !matches!(
+            op,
+            Op::Opaque(_) | Op::Cond(_) | Op::WhileLoop(_) | Op::Range1d(_) | Op::ConstexprCast(_)
+        )
 }
 
 /// The op on fp16 operands.
@@ -79,6 +85,7 @@ fn narrow_op(g: &Graph, edit: &mut Edit<'_>, op: &Op) -> Result<Op, Skip> {
         let name = format!("{}_fp16", g.value(v).name);
         let new = match (g.op(v), g.constant(v)) {
             (Some(Op::Cast(Cast { x, .. })), _) if is_fp16(g, *x) => *x,
+            (Some(Op::ConstexprCast(cast)), _) if is_fp16(g, cast.source_val) => cast.source_val,
             (_, Some(t)) => edit.constant(narrow_constant(t, &g.value(v).name)?, &name),
             _ => edit.push(Cast { x: v, dtype: DType::F16 }, &name)?,
         };
