@@ -61,6 +61,7 @@ pub fn parse_opset(s: &str) -> Result<Opset, String> {
 
 /// How far the compiled program is from its source, at one length.
 pub struct Proven {
+    pub function: String,
     pub length: Option<u64>,
     /// By output: in f32, and in the Neural Engine's arithmetic.
     pub outputs: BTreeMap<String, [Distance; 2]>,
@@ -186,22 +187,28 @@ pub fn compile(
         true => None,
         false => args.inputs.sets(model, source)?.into_iter().next(),
     };
-    let step_inputs = match (&given, args.no_proof) {
-        (_, true) => None,
-        (Some(inputs), _) => Some(inputs.clone()),
-        (None, _) => Some(random_inputs(source, args.inputs.seed, 64)?),
-    };
-    let report = russet_passes::compile(&mut program, passes, step_inputs.as_ref(), &mut |pass| {
+    // Inputs are for the default function, those of others are made up.
+    let mut step_inputs = russet_passes::Inputs::new();
+    for graph in program.functions.iter().filter(|_| !args.no_proof) {
+        let inputs = match given.as_ref().filter(|_| graph.name == source.name) {
+            Some(inputs) => inputs.clone(),
+            None => random_inputs(graph, args.inputs.seed, 64)?,
+        };
+        step_inputs.insert(graph.name.clone(), inputs);
+    }
+    let report = russet_passes::compile(&mut program, passes, &step_inputs, &mut |pass| {
         progress.stage(&format!("rewriting: {pass}"));
     })?;
     let findings = verify_program(&program);
     if !findings.is_empty() {
         return Err(Failure::Findings(findings));
     }
-    let proven = match args.no_proof {
-        true => Vec::new(),
-        false => prove(source, &program.functions[0], given, args.inputs.seed, progress)?,
-    };
+    let mut proven = Vec::new();
+    for result in program.functions.iter().filter(|_| !args.no_proof) {
+        let before = model.function(Some(&result.name))?;
+        let given = given.clone().filter(|_| result.name == source.name);
+        proven.extend(prove(before, result, given, args.inputs.seed, progress)?);
+    }
     Ok(Compiled { program, report, proven })
 }
 
@@ -227,7 +234,14 @@ fn prove(
     // One side after another: each holds all weights.
     let run = |graph: &Graph, arithmetic: Arithmetic| -> Outcome<Vec<Inputs>> {
         let session = Session::new(graph, arithmetic)?;
-        all.iter().map(|(_, inputs)| Ok(session.run(inputs)?)).collect()
+        let one = |inputs: &Inputs| -> Outcome<Inputs> {
+            // What is left in the states counts like an output.
+            let mut states = Inputs::new();
+            let mut outputs = session.run_stateful(inputs, &mut states)?;
+            outputs.append(&mut states);
+            Ok(outputs)
+        };
+        all.iter().map(|(_, inputs)| one(inputs)).collect()
     };
     let expected = run(source, Arithmetic::F32)?;
     let sides = [run(result, Arithmetic::F32)?, run(result, Arithmetic::Ane)?];
@@ -257,7 +271,8 @@ fn prove(
             }
             outputs.insert(name.clone(), distances);
         }
-        proven.push(Proven { length: *length, outputs, not_finite });
+        let function = source.name.clone();
+        proven.push(Proven { function, length: *length, outputs, not_finite });
     }
     Ok(proven)
 }
@@ -385,6 +400,10 @@ impl Shown<'_> {
         }
         for p in &self.compiled.proven {
             let at = p.length.map_or(String::new(), |n| format!(" at {n}"));
+            let at = match self.compiled.program.functions.len() {
+                1 => at,
+                _ => format!("{at} of function {}", p.function),
+            };
             for (name, n) in &p.not_finite {
                 text += &format!(
                     "warning[not-finite]: {n} numbers of `{name}`{at} are infinite or NaN in the source itself\n   = help: nothing is proven about them; are the weights whole?\n"
@@ -421,7 +440,7 @@ impl Shown<'_> {
                         (name.as_str(), json!({ "f32": distance(f32), "ane": distance(ane) }))
                     })
                     .collect();
-                json!({ "length": p.length, "outputs": outputs, "not_finite": p.not_finite })
+                json!({ "function": p.function, "length": p.length, "outputs": outputs, "not_finite": p.not_finite })
             })
             .collect();
         json!({

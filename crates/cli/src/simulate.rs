@@ -164,7 +164,7 @@ pub fn command(args: &Arguments, out: &Out) -> Outcome<()> {
     if matches!(model.kind, Kind::HuggingFace { .. }) {
         progress.stage("rewriting for the Neural Engine");
         let passes = pipeline(Options { opset: Opset::Ios18 });
-        russet_passes::compile(&mut model.program, &passes, None, &mut |_| {})?;
+        russet_passes::compile(&mut model.program, &passes, &Default::default(), &mut |_| {})?;
         note = "compiled in memory with the default passes\n".into();
     }
     let graph = model.function(args.function.as_deref())?;

@@ -80,7 +80,8 @@ fn the_compiled_form_is_too_at_fixed_and_enumerated_lengths() {
             let source = &program.functions[0];
             let inputs = russet_passes::random_inputs(source, 3, n).expect("small inputs");
             let passes = pipeline(russet_passes::Options { opset: Opset::Ios18 });
-            compile(&mut program, &passes, Some(&inputs), &mut |_| {}).expect("proven rewrites");
+            compile(&mut program, &passes, &[("main".into(), inputs.clone())].into(), &mut |_| {})
+                .expect("proven rewrites");
             let graph = &program.functions[0];
             let (f32, ane) =
                 (moved(graph, family, Arithmetic::F32), moved(graph, family, Arithmetic::Ane));

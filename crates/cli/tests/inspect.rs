@@ -206,3 +206,27 @@ fn pipelines_hand_features_on() {
     let refused = russet(&["inspect", s(&path), "--stage", "7"]);
     assert_eq!(refused.code, Some(2));
 }
+
+#[test]
+fn every_function_is_proven() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = package(
+        folder.path(),
+        "x",
+        "program ios18
+func main(%x: fp32[2, 4]) { %y = relu(x=%x) } -> %y
+func other(%a: fp32[3, 5]) { %b = tanh(x=%a) } -> %b
+",
+    );
+    let out = folder.path().join("y.mlpackage");
+    let seen = json(&["compile", s(&model), "-o", s(&out)]);
+    let proven: Vec<&str> = seen["proven"]
+        .as_array()
+        .expect("proofs")
+        .iter()
+        .filter_map(|p| p["function"].as_str())
+        .collect();
+    assert_eq!(proven, ["main", "other"]);
+    let run = json(&["run", s(&out), "--function", "other"]);
+    assert_eq!(run["runs"][0]["outputs"][0]["name"], "b");
+}

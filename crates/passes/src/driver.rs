@@ -56,20 +56,25 @@ pub enum PassError {
 /// Sweeps after which a pass that still finds something is taken to be circling.
 const SWEEPS_MAX: usize = 64;
 
+/// Inputs by name, by function: what to prove on. A function without inputs here is rewritten
+/// without proof.
+pub type Inputs = BTreeMap<String, BTreeMap<String, Array>>;
+
 /// Runs `passes` in order over every function of `program`.
 ///
-/// With `inputs`, every edit is run on both sides: an edit that moves a result further than its
-/// pass may is an error, since it is ours. `progress` hears the name of each pass as it starts.
+/// Of a function that has `inputs`, every edit is run on both sides: an edit that moves a result
+/// further than its pass may is an error, since it is ours. `progress` hears the name of each pass as it starts.
 pub fn compile(
     program: &mut Program,
     passes: &[Box<dyn Pass>],
-    inputs: Option<&BTreeMap<String, Array>>,
+    inputs: &Inputs,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Report, PassError> {
     let mut report = Report::default();
     let opset = program.opset;
     for graph in &mut program.functions {
         graph.remove_dead();
+        let inputs = inputs.get(&graph.name);
         let mut proof = inputs.map(|i| Proof::new(graph, i)).transpose()?;
         for pass in passes {
             progress(pass.name());

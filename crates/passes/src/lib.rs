@@ -17,7 +17,7 @@ mod pipeline;
 mod proof;
 
 pub use attention::AttentionPerHead;
-pub use driver::{PassError, Report, Rewrite, Skipped, compile, run_pass};
+pub use driver::{Inputs, PassError, Report, Rewrite, Skipped, compile, run_pass};
 pub use fold::{FoldConstants, FoldScale, RemoveNoops};
 pub use fp16::{Fp16Outputs, ToFp16};
 pub use layout::{CancelLayout, LinearToConv, SinkLayout};

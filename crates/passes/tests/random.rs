@@ -20,7 +20,8 @@ fn check(seed: u64, passes: &[Box<dyn Pass>], bound: f64) {
         session.run(&inputs).expect("a run")
     };
     let before = run(&program);
-    let done = compile(&mut program, passes, Some(&inputs), &mut |_| {});
+    let done =
+        compile(&mut program, passes, &[("main".into(), inputs.clone())].into(), &mut |_| {});
     done.unwrap_or_else(|e| panic!("seed {seed}: {e}\n{text}"));
     assert_eq!(verify_program(&program), [], "seed {seed}\n{text}");
     for (name, a) in &before {
