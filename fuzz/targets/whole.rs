@@ -74,18 +74,15 @@ fn rewrite(program: &Program) {
     for opset in [Opset::Ios15, Opset::Ios18] {
         let mut rewritten = program.clone();
         let passes = pipeline(Options { opset });
-        for graph in &program.functions {
-            let Some(inputs) = inputs(graph) else { return };
-            let done = compile(&mut rewritten, &passes, Some(&inputs), &mut |_| {});
-            match done {
-                Ok(_) | Err(PassError::Run(_)) => {}
-                Err(PassError::Unproven { .. }) => {}
-                Err(e) => panic!("{e}\n{}", text::print(program, text::Weights::Inline)),
-            }
-            break;
+        let named = |g: &Graph| Some((g.name.clone(), inputs(g)?));
+        let inputs = program.functions.iter().map(named).collect::<Option<_>>();
+        let Some(inputs) = inputs else { return };
+        match compile(&mut rewritten, &passes, &inputs, &mut |_| {}) {
+            Ok(_) | Err(PassError::Run(_) | PassError::Unproven { .. }) => {}
+            Err(e) => panic!("{e}\n{}", text::print(program, text::Weights::Inline)),
         }
         let mut unproven = program.clone();
-        match compile(&mut unproven, &passes, None, &mut |_| {}) {
+        match compile(&mut unproven, &passes, &Default::default(), &mut |_| {}) {
             Ok(_) => write(&unproven),
             Err(e) => panic!("{e}\n{}", text::print(program, text::Weights::Inline)),
         }
