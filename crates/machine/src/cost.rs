@@ -61,14 +61,15 @@ pub(crate) fn work(graph: &Graph, id: NodeId) -> Work {
     graph.with_block_types(&node.blocks, |types| node.op.work(types))
 }
 
-/// Bytes of the constants a node reads, each once.
+/// Bytes of the weights a node reads, each once; of compressed ones, decoded: no figure says how
+/// much less the engine reads.
 fn weight_bytes(graph: &Graph, id: NodeId) -> u64 {
     let mut operands = graph.node(id).op.operands();
     operands.sort_unstable();
     operands.dedup();
     operands
         .iter()
-        .filter_map(|&v| graph.constant(v))
+        .filter_map(|&v| graph.weight(v))
         .map(|t| t.n_bytes())
         .fold(0, u64::saturating_add)
 }
@@ -80,7 +81,7 @@ fn bytes_per_core(graph: &Graph, id: NodeId, n_cores: u64) -> Option<u64> {
         Op::Linear(op) => op.weight,
         _ => return None,
     };
-    let weight = graph.constant(weight)?;
+    let weight = graph.weight(weight)?;
     let n_out = *weight.shape.first()?;
     let row_bytes = weight.n_bytes().checked_div(n_out)?;
     Some(n_out.div_ceil(n_cores.max(1)).saturating_mul(row_bytes))

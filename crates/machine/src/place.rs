@@ -1,6 +1,6 @@
 //! Which engine runs each op, and why.
 
-use russet_ir::{Graph, NodeId, Value};
+use russet_ir::{Graph, Node, NodeId, Value};
 
 use crate::rules::{RULES, veto};
 use crate::{Profile, cost};
@@ -54,11 +54,16 @@ impl Engine {
     }
 }
 
+/// Is it a weight, compressed or not: in memory when the program begins?
+fn stored(node: &Node) -> bool {
+    node.op.is_const() || node.op.is_constexpr()
+}
+
 /// Places every op of a function whose shapes are fixed.
 pub fn place(graph: &Graph, chip: &Profile) -> Placement {
     let mut ops = Vec::new();
     let whole = veto(graph);
-    for (id, node) in graph.nodes().filter(|(_, n)| !n.op.is_const()) {
+    for (id, node) in graph.nodes().filter(|(_, n)| !stored(n)) {
         let failed = RULES.iter().find(|rule| !(rule.holds)(graph, node, chip));
         let (engine, rule, why) = match (whole, failed) {
             (Some(why), _) => (Engine::Cpu, Some("whole-program"), why),
@@ -84,7 +89,7 @@ pub fn place(graph: &Graph, chip: &Profile) -> Placement {
 fn regions(graph: &Graph, ops: &[Placed]) -> Vec<(Engine, Vec<usize>)> {
     let mut ready = vec![false; graph.n_values()];
     graph.inputs().iter().for_each(|v| ready[v.index()] = true);
-    for (_, node) in graph.nodes().filter(|(_, n)| n.op.is_const()) {
+    for (_, node) in graph.nodes().filter(|(_, n)| stored(n)) {
         node.outputs.iter().for_each(|v| ready[v.index()] = true);
     }
     let mut waiting: Vec<usize> = (0..ops.len()).collect();

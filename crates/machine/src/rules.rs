@@ -2,7 +2,7 @@
 //!
 //! The sentence in `says` is what a user reads. Sources are in `docs/hardware.md`.
 
-use russet_ir::{DType, Dim, Graph, Node, Op, TensorType, Type};
+use russet_ir::{DType, Dim, Graph, Node, Op, TensorType, Type, Value};
 
 use crate::Profile;
 
@@ -56,7 +56,7 @@ pub const RULES: &[Rule] = &[
         holds: |g, node, _| {
             let float16 = |t: &TensorType| matches!(t.dtype, DType::F16 | DType::Bool);
             let operands = node.op.operands();
-            let inputs = operands.iter().filter(|&&v| g.constant(v).is_none());
+            let inputs = operands.iter().filter(|&&v| !is_weight(g, v));
             let mut tensors = inputs.chain(&node.outputs).filter_map(|&v| g.ty(v).tensor());
             match &node.op {
                 // Between fp16 and fp32 the engine converts by itself.
@@ -87,9 +87,14 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Types of what the node reads and makes, constants aside.
+/// Is it in memory when the program begins, compressed or not?
+fn is_weight(g: &Graph, v: Value) -> bool {
+    g.op(v).is_some_and(|op| op.is_const() || op.is_constexpr())
+}
+
+/// Types of what the node reads and makes, weights aside.
 fn tensors<'g>(g: &'g Graph, node: &'g Node) -> impl Iterator<Item = &'g TensorType> {
-    let operands = node.op.operands().into_iter().filter(|&v| g.constant(v).is_none());
+    let operands = node.op.operands().into_iter().filter(|&v| !is_weight(g, v));
     let all = operands.chain(node.outputs.iter().copied());
     all.filter_map(|v| g.ty(v).tensor())
 }
