@@ -1,9 +1,12 @@
 //! Convolution: each output channel times the patches it sees.
 //!
-//! The definition is a loop over taps for every output number, a chain of fused multiply-adds in the
-//! order of the weight ([`convolve_plainly`]). The fast path keeps that order: it gathers the patches
+//! The definition is a loop over taps for every output number, chains of fused multiply-adds in the
+//! order of the weight, [`CHAIN`] long, added one to another ([`convolve_plainly`]). The fast path
+//! keeps that order: it gathers the patches
 //! of some places at a time, small enough to stay in the cache, and multiplies them by the weight;
 //! where a group has one output channel only, it adds up shifted rows instead.
+
+use std::ops::Range;
 
 use rayon::prelude::*;
 
@@ -23,8 +26,11 @@ pub struct Windows {
     pub pad: [usize; 3],
 }
 
+/// Products summed in one chain: of a longer sum, patches and weights would not stay in the cache.
+const CHAIN: usize = 1 << 12;
+
 /// Numbers of gathered patches kept at once: they fit the second-level cache.
-const PATCHES: usize = 1 << 16;
+const PATCHES: usize = 1 << 17;
 
 impl Windows {
     pub fn n_taps(&self) -> usize {
@@ -56,7 +62,7 @@ impl Windows {
     }
 
     /// Places along the last axis that read within the input for this tap.
-    fn inside(&self, tap: usize) -> std::ops::Range<usize> {
+    fn inside(&self, tap: usize) -> Range<usize> {
         let (stride, offset) = (self.stride[2], tap * self.dilation[2]);
         let first = self.pad[2].saturating_sub(offset).div_ceil(stride);
         let last = (self.input[2] + self.pad[2]).saturating_sub(offset).div_ceil(stride);
@@ -160,8 +166,12 @@ pub fn convolve_plainly(w: &Windows, planes: &[f32], weight: &[f32], out: &mut [
         for (place, y) in out.iter_mut().enumerate() {
             let [_, height, width] = w.output;
             let at = [place / (height * width), place / width % height, place % width];
+            let mut whole = 0.0f32;
             let mut sum = 0.0f32;
             for (k, &weight) in weight.iter().enumerate() {
+                if k > 0 && k % CHAIN == 0 {
+                    whole += std::mem::take(&mut sum);
+                }
                 let tap = w.tap(k % n_taps);
                 let from: Option<usize> = (0..3).try_fold(0, |flat, axis| {
                     Some(flat * w.input[axis] + w.reads(axis, at[axis], tap[axis])?)
@@ -169,7 +179,7 @@ pub fn convolve_plainly(w: &Windows, planes: &[f32], weight: &[f32], out: &mut [
                 let x = from.map_or(0.0, |from| planes[k / n_taps * w.plane() + from]);
                 sum = weight.mul_add(x, sum);
             }
-            *y = sum;
+            *y = if depth > CHAIN { whole + sum } else { sum };
         }
     }
 }
@@ -195,7 +205,7 @@ pub fn convolve<'e>(
     }
     let step = match outputs {
         1 => n_places,
-        _ => (PATCHES / depth.max(1)).clamp(32, 4096).min(n_places),
+        _ => (PATCHES / depth.clamp(1, CHAIN)).clamp(32, 4096).min(n_places),
     };
     let mut tasks = Vec::new();
     for (i, out) in out.chunks_exact_mut(outputs * n_places).enumerate() {
@@ -204,7 +214,7 @@ pub fn convolve<'e>(
             tasks.push((i, first, rest.take_cols(step.min(n_places - first))));
         }
     }
-    let run = |patches: &mut Vec<f32>, (i, first, out): (usize, usize, Rows<'_>)| {
+    let run = |memory: &mut Memory, (i, first, out): (usize, usize, Rows<'_>)| {
         let group = i % groups;
         let planes = &input[i * group_input..][..group_input];
         let weight = &weight[group * outputs * depth..][..outputs * depth];
@@ -212,20 +222,72 @@ pub fn convolve<'e>(
         if outputs == 1 {
             return by_rows(w, planes, weight, out, &epilogue);
         }
-        let n = out.n_cols();
-        patches.resize(depth * n, 0.0);
-        for (row, to) in patches.chunks_exact_mut(n).enumerate() {
-            let (channel, tap) = (row / w.n_taps(), row % w.n_taps());
-            w.gather(&planes[channel * w.plane()..][..w.plane()], tap, first, to);
+        let tile = Tile { w, planes, weight, outputs, first };
+        match depth <= CHAIN {
+            true => tile.multiply(0..depth, &mut memory.patches, out, &epilogue),
+            false => tile.multiply_in_chains(memory, out, &epilogue),
         }
-        let patches = View::new(patches, depth, n);
-        multiply(View::new(weight, outputs, depth), patches, out, &epilogue);
     };
     if rayon::current_num_threads() == 1 || tasks.len() == 1 {
-        let mut patches = Vec::new();
-        tasks.into_iter().for_each(|task| run(&mut patches, task));
+        let mut memory = Memory::default();
+        tasks.into_iter().for_each(|task| run(&mut memory, task));
     } else {
-        tasks.into_par_iter().for_each_init(Vec::new, run);
+        tasks.into_par_iter().for_each_init(Memory::default, run);
+    }
+}
+
+/// What a thread uses again from tile to tile.
+#[derive(Default)]
+struct Memory {
+    patches: Vec<f32>,
+    products: Vec<f32>,
+}
+
+/// Some places of one group, and what makes them.
+struct Tile<'a> {
+    w: &'a Windows,
+    planes: &'a [f32],
+    weight: &'a [f32],
+    outputs: usize,
+    /// The first place.
+    first: usize,
+}
+
+impl Tile<'_> {
+    /// The product over some of the depth.
+    fn multiply(
+        &self,
+        depth: Range<usize>,
+        patches: &mut Vec<f32>,
+        out: Rows<'_>,
+        epilogue: &Epilogue<'_>,
+    ) {
+        let (w, n) = (self.w, out.n_cols());
+        patches.resize(depth.len() * n, 0.0);
+        for (k, to) in depth.clone().zip(patches.chunks_exact_mut(n)) {
+            let plane = &self.planes[k / w.n_taps() * w.plane()..][..w.plane()];
+            w.gather(plane, k % w.n_taps(), self.first, to);
+        }
+        let patches = View::new(patches, depth.len(), n);
+        let weight = &self.weight[depth.start..];
+        let weight = View::strided(weight, self.outputs, depth.len(), w.depth(), 1);
+        multiply(weight, patches, out, epilogue);
+    }
+
+    /// The product as a sum of shorter ones.
+    fn multiply_in_chains(&self, memory: &mut Memory, mut out: Rows<'_>, epilogue: &Epilogue<'_>) {
+        let (depth, n) = (self.w.depth(), out.n_cols());
+        out.iter_mut().for_each(|row| row.fill(0.0));
+        memory.products.resize(self.outputs * n, 0.0);
+        for start in (0..depth).step_by(CHAIN) {
+            let part = start..(start + CHAIN).min(depth);
+            let rows = Rows::new(&mut memory.products, self.outputs, n);
+            self.multiply(part, &mut memory.patches, rows, &Epilogue::default());
+            for (row, products) in out.iter_mut().zip(memory.products.chunks_exact(n)) {
+                row.iter_mut().zip(products).for_each(|(y, p)| *y += p);
+            }
+        }
+        epilogue.finish(&mut out);
     }
 }
 
@@ -239,9 +301,20 @@ fn by_rows(
 ) {
     for row in out.iter_mut() {
         row.fill(0.0);
+        let mut chain = Vec::new();
         for (k, &weight) in weight.iter().enumerate() {
+            if k % CHAIN == 0 && k > 0 {
+                chain.clear();
+                chain.resize(row.len(), 0.0);
+            }
             let (channel, tap) = (k / w.n_taps(), k % w.n_taps());
-            w.accumulate(&planes[channel * w.plane()..][..w.plane()], tap, weight, row);
+            let plane = &planes[channel * w.plane()..][..w.plane()];
+            let to = if k < CHAIN { &mut *row } else { &mut chain[..] };
+            w.accumulate(plane, tap, weight, to);
+            let ends = (k + 1) % CHAIN == 0 || k + 1 == w.depth();
+            if k >= CHAIN && ends {
+                row.iter_mut().zip(&chain).for_each(|(y, p)| *y += p);
+            }
         }
     }
     epilogue.finish(&mut out);
@@ -277,9 +350,14 @@ mod tests {
                 let span = (kernel[i] - 1) * dilation[i] + 1;
                 (input[i] + pad[i] + behind[i] - span) / stride[i] + 1
             });
-            for (channels, outputs, groups, images) in
-                [(3, 5, 1, 2), (1, 1, 4, 1), (2, 1, 3, 2), (2, 3, 2, 1)]
-            {
+            for (channels, outputs, groups, images) in [
+                (3, 5, 1, 2),
+                (1, 1, 4, 1),
+                (2, 1, 3, 2),
+                (2, 3, 2, 1),
+                (900, 3, 1, 1),
+                (900, 1, 1, 1),
+            ] {
                 let w = Windows { channels, input, output, kernel, stride, dilation, pad };
                 let x = numbers(images * groups * channels * w.plane(), 3);
                 let weight = numbers(groups * outputs * w.depth(), 5);
