@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::gemm::{Epilogue, Rows, View, multiply};
+use super::gemm::{Epilogue, PackedLeft, Rows, View, multiply};
 
 /// One group of a convolution, with three spatial axes; fewer are ones at the front.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,7 @@ pub struct Windows {
 const CHAIN: usize = 1 << 12;
 
 /// Numbers of gathered patches kept at once: they fit the second-level cache.
-const PATCHES: usize = 1 << 17;
+const PATCHES: usize = 1 << 18;
 
 impl Windows {
     pub fn n_taps(&self) -> usize {
@@ -214,6 +214,11 @@ pub fn convolve<'e>(
             tasks.push((i, first, rest.take_cols(step.min(n_places - first))));
         }
     }
+    // Rows of long sums lie so far apart that a tile of them would not stay in the cache.
+    let packed: Vec<Vec<PackedLeft>> = match outputs > 1 && depth > CHAIN {
+        true => (0..groups).map(|group| packed_chains(w, outputs, weight, group)).collect(),
+        false => vec![Vec::new(); groups],
+    };
     let run = |memory: &mut Memory, (i, first, out): (usize, usize, Rows<'_>)| {
         let group = i % groups;
         let planes = &input[i * group_input..][..group_input];
@@ -222,10 +227,13 @@ pub fn convolve<'e>(
         if outputs == 1 {
             return by_rows(w, planes, weight, out, &epilogue);
         }
-        let tile = Tile { w, planes, weight, outputs, first };
+        let tile = Tile { w, planes, outputs, first };
         match depth <= CHAIN {
-            true => tile.multiply(0..depth, &mut memory.patches, out, &epilogue),
-            false => tile.multiply_in_chains(memory, out, &epilogue),
+            true => {
+                let patches = tile.gather(0..depth, out.n_cols(), &mut memory.patches);
+                multiply(View::new(weight, outputs, depth), patches, out, &epilogue);
+            }
+            false => tile.multiply_in_chains(&packed[group], memory, out, &epilogue),
         }
     };
     if rayon::current_num_threads() == 1 || tasks.len() == 1 {
@@ -247,48 +255,59 @@ struct Memory {
 struct Tile<'a> {
     w: &'a Windows,
     planes: &'a [f32],
-    weight: &'a [f32],
     outputs: usize,
     /// The first place.
     first: usize,
 }
 
 impl Tile<'_> {
-    /// The product over some of the depth.
-    fn multiply(
-        &self,
-        depth: Range<usize>,
-        patches: &mut Vec<f32>,
-        out: Rows<'_>,
-        epilogue: &Epilogue<'_>,
-    ) {
-        let (w, n) = (self.w, out.n_cols());
+    /// What the places multiply over some of the depth.
+    fn gather<'m>(&self, depth: Range<usize>, n: usize, patches: &'m mut Vec<f32>) -> View<'m> {
+        let w = self.w;
         patches.resize(depth.len() * n, 0.0);
         for (k, to) in depth.clone().zip(patches.chunks_exact_mut(n)) {
             let plane = &self.planes[k / w.n_taps() * w.plane()..][..w.plane()];
             w.gather(plane, k % w.n_taps(), self.first, to);
         }
-        let patches = View::new(patches, depth.len(), n);
-        let weight = &self.weight[depth.start..];
-        let weight = View::strided(weight, self.outputs, depth.len(), w.depth(), 1);
-        multiply(weight, patches, out, epilogue);
+        View::new(patches, depth.len(), n)
     }
 
     /// The product as a sum of shorter ones.
-    fn multiply_in_chains(&self, memory: &mut Memory, mut out: Rows<'_>, epilogue: &Epilogue<'_>) {
-        let (depth, n) = (self.w.depth(), out.n_cols());
+    fn multiply_in_chains(
+        &self,
+        weights: &[PackedLeft],
+        memory: &mut Memory,
+        mut out: Rows<'_>,
+        epilogue: &Epilogue<'_>,
+    ) {
+        let n = out.n_cols();
         out.iter_mut().for_each(|row| row.fill(0.0));
         memory.products.resize(self.outputs * n, 0.0);
-        for start in (0..depth).step_by(CHAIN) {
-            let part = start..(start + CHAIN).min(depth);
+        for (weight, part) in weights.iter().zip(chains(self.w.depth())) {
+            let patches = self.gather(part, n, &mut memory.patches);
             let rows = Rows::new(&mut memory.products, self.outputs, n);
-            self.multiply(part, &mut memory.patches, rows, &Epilogue::default());
+            multiply(weight, patches, rows, &Epilogue::default());
             for (row, products) in out.iter_mut().zip(memory.products.chunks_exact(n)) {
                 row.iter_mut().zip(products).for_each(|(y, p)| *y += p);
             }
         }
         epilogue.finish(&mut out);
     }
+}
+
+/// A depth in chains.
+fn chains(depth: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..depth).step_by(CHAIN).map(move |start| start..(start + CHAIN).min(depth))
+}
+
+/// The weight of a group, chain by chain, in the order tiles read.
+fn packed_chains(w: &Windows, outputs: usize, weight: &[f32], group: usize) -> Vec<PackedLeft> {
+    let depth = w.depth();
+    let weight = &weight[group * outputs * depth..][..outputs * depth];
+    let packed = |part: Range<usize>| {
+        PackedLeft::new(View::strided(&weight[part.start..], outputs, part.len(), depth, 1))
+    };
+    chains(depth).map(packed).collect()
 }
 
 /// One output channel: a sum of shifted rows.
