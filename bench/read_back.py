@@ -7,7 +7,7 @@ FOLDER is that of coremltools_packages.py. Each of its packages is compiled in t
 
 - with all passes;
 - with one pass that finds nothing, through a `.mlmodelc`, so that every operation is encoded anew from what russet inferred;
-- with every single pass that changes it.
+- with every single pass that changes it, where several do.
 
 coremltools must load what was written (its reader infers every type again and refuses others), every constant and compressed
 weight must decode to the numbers that russet holds, all values that both packages name must have the types they had, and
@@ -28,7 +28,7 @@ import tempfile
 
 import numpy as np
 
-from peer import common
+from peer import common  # before coremltools, which it keeps quiet
 from peer.compressed import materialized
 
 from coremltools import proto
@@ -54,7 +54,9 @@ def stated(package):
     def block(function, b):
         for op in b.operations:
             for o in op.outputs:
-                found[function, o.name] = (op.type, o.type.SerializeToString(deterministic=True))
+                # coremltools states the first length of a list that grows, russet none.
+                kind = o.type.listType.type if o.type.HasField("listType") else o.type
+                found[function, o.name] = (op.type, kind.SerializeToString(deterministic=True))
             for inner in op.blocks:
                 block(function, inner)
 
@@ -121,11 +123,50 @@ def different_outputs(binary, written, folder, calls):
         yield from common.differences(binary, written, folder, one | {"tolerance": max(one["tolerance"], TOLERANCE)}, any_float=True)
 
 
-def refused(validator, package):
-    if validator:
-        done = subprocess.run([sys.executable, validator, str(package)], capture_output=True, text=True, check=False)
-        if done.returncode:
-            yield f"the validator: {(done.stdout + done.stderr).strip()[-500:]}"
+def refused(validator, packages):
+    """What the validator says of each package it refuses."""
+    done = subprocess.run([sys.executable, validator, "--json", *map(str, packages)], capture_output=True, text=True, check=False)
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if len(found) != len(packages):
+        sys.exit(f"the validator stopped: {done.stderr[-500:]}")
+    return {package: one["errors"] for package, one in zip(packages, found) if one["errors"]}
+
+
+def written(binary, model, out, declined):
+    """What russet writes of a package, by the way it was made."""
+    ways = {}
+
+    def compiled(source, *more, to="mlpackage"):
+        target = out / f"{len(list(out.iterdir()))}.{to}"
+        return target, common.russet(binary, "compile", source, "-o", target, *more)
+
+    try:
+        ways["all passes"], said = compiled(model)
+        passes = dict.fromkeys(r["pass"] for r in said["rewrites"])
+        for one in passes if len(passes) > 1 else ():
+            ways[f"only {one}"] = compiled(model, "--passes", one)[0]
+    except common.Refused as e:
+        declined[re.sub(r"/\S+", "", str(e))[:300]] += 1
+    try:
+        ways["anew"] = compiled(compiled(model, to="mlmodelc")[0], "--passes", "cancel-layout", "--no-proof")[0]
+    except common.Refused as e:
+        declined[re.sub(r"/\S+", "", str(e))[:300]] += 1
+    return ways
+
+
+def problems(binary, folder, way, package):
+    """Everything that is wrong with a package that was written."""
+    model = folder / "model.mlpackage"
+    calls = json.loads((folder / "calls.json").read_text())
+    checks = [lambda: different_weights(binary, package), lambda: different_outputs(binary, package, folder, calls)]
+    if way == "anew":
+        checks.append(lambda: different_types(model, package))
+        checks.append(lambda: [] if compressed_kinds(model) == compressed_kinds(package) else ["compressed weights are no longer"])
+    for check in checks:
+        try:
+            yield from check()
+        except Exception as e:  # noqa: BLE001 - whatever the reader raises
+            yield f"{type(e).__name__}: {str(e)[:300]}"
 
 
 def main():
@@ -138,51 +179,25 @@ def main():
     names = sorted(p.parent.name for p in args.folder.glob("*/calls.json") if args.only in p.parent.name)
     if not names:
         sys.exit(f"no packages in {args.folder}; coremltools_packages.py makes them")
-    n_written, n_failed, declined = 0, 0, collections.Counter()
-    for name in names:
-        folder = args.folder / name
-        model = folder / "model.mlpackage"
-        calls = json.loads((folder / "calls.json").read_text())
-        with tempfile.TemporaryDirectory() as temp:
-            temp = pathlib.Path(temp)
-
-            def compiled(source, *more, to="mlpackage"):
-                out = temp / f"{len(list(temp.iterdir()))}.{to}"
-                said = common.russet(args.russet, "compile", source, "-o", out, *more)
-                return out, said
-
-            ways = {}
-            try:
-                ways["all passes"], said = compiled(model)
-                for rewrite in said.get("rewrites", []):
-                    label = rewrite["pass"]
-                    if f"only {label}" not in ways:
-                        ways[f"only {label}"] = compiled(model, "--passes", label)[0]
-            except common.Refused as e:
-                declined[re.sub(r"/\S+", "", str(e))[:300]] += 1
-            try:
-                ways["anew"] = compiled(compiled(model, to="mlmodelc")[0], "--passes", "cancel-layout", "--no-proof")[0]
-            except common.Refused as e:
-                declined[re.sub(r"/\S+", "", str(e))[:300]] += 1
-            for way, written in ways.items():
-                n_written += 1
-                wrong = []
-                checks = [lambda: different_weights(args.russet, written), lambda: different_outputs(args.russet, written, folder, calls),
-                          lambda: refused(args.validator, written)]
-                if way == "anew":
-                    checks.append(lambda: different_types(model, written))
-                    checks.append(lambda: [] if compressed_kinds(model) == compressed_kinds(written) else ["compressed weights are no longer"])
-                for check in checks:
-                    try:
-                        wrong += list(check())
-                    except Exception as e:  # noqa: BLE001 - whatever the reader raises
-                        wrong.append(f"{type(e).__name__}: {str(e)[:300]}")
-                n_failed += bool(wrong)
-                for line in wrong:
-                    print(f"{name}, {way}: {line}")
+    declined, every = collections.Counter(), {}
+    with tempfile.TemporaryDirectory() as temp:
+        for name in names:
+            folder = args.folder / name
+            out = pathlib.Path(temp) / name
+            out.mkdir()
+            for way, package in written(args.russet, folder / "model.mlpackage", out, declined).items():
+                every[package] = (f"{name}, {way}", list(problems(args.russet, folder, way, package)))
+        if args.validator:
+            for package, errors in refused(args.validator, list(every)).items():
+                every[package][1].extend(f"the validator: {e}" for e in errors)
+    for label, wrong in every.values():
+        for line in wrong:
+            print(f"{label}: {line}")
     for why, n in declined.items():
         print(f"not written, {n} times: {why}")
-    print(f"{len(names)} packages, {n_written} written, {n_failed} that differ, {sum(declined.values())} not written")
+    n_failed = sum(bool(wrong) for _, wrong in every.values())
+    print(f"{len(names)} packages, {len(every)} written, {n_failed} that differ, {sum(declined.values())} not written; "
+          f"{'the validator saw all' if args.validator else 'no validator was named'}")
     sys.exit(n_failed > 0)
 
 
