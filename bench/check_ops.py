@@ -19,7 +19,7 @@ from coremltools.converters.mil._deployment_compatibility import AvailableTarget
 from coremltools.converters.mil.mil.ops.registry import SSAOpRegistry  # noqa: E402
 
 OPS = pathlib.Path(__file__).parent.parent / "crates" / "ir" / "src" / "ops"
-DECLARATION = re.compile(r'"(\w+)" since (Ios\d+)\s*=>\s*\w+\s*\{(.*?)\n?\s*\}\n\}', re.S)
+DECLARATION = re.compile(r'"(\w+)" since (Ios\d+)(?: until (Ios\d+))?\s*=>\s*\w+\s*\{(.*?)\n?\s*\}\n\}', re.S)
 FIELD = re.compile(r"^(\w+): ((?:[^=,<]|<[^>]*>+)+?)(?: = (.+?))?((?:, (?:since|until) Ios\d+)*)$", re.S)
 TARGETS = {"Ios15": "iOS15", "Ios16": "iOS16", "Ios17": "iOS17", "Ios18": "iOS18"}
 
@@ -27,15 +27,15 @@ MEANT = {
     ("const", "val"): "coremltools' const has other names for what it takes",
     ("cond", "pred"): "its blocks are parameters in coremltools",
     ("conv_quantized", None): "only the older neural network format has it",
-    ("non_maximum_suppression", "score_threshold"): "absent means the form since iOS 17",
 }
 
 
 def declared():
-    """Name to first opset and fields: each with its type, default, first and last opset."""
+    """Name to the op's versions: first opset, the one it ends with, and fields, each with its type, default, first and
+    last opset."""
     found = {}
     for path in sorted(OPS.glob("*.rs")):
-        for name, since, body in DECLARATION.findall(path.read_text()):
+        for name, since, until, body in DECLARATION.findall(path.read_text()):
             body = re.sub(r"//.*", "", body)
             fields = {}
             for text in filter(None, (" ".join(f.split()) for f in body.split(";"))):
@@ -45,7 +45,7 @@ def declared():
                 field, kind, default, opsets = match.groups()
                 first, last = re.search(r"since (\w+)", opsets), re.search(r"until (\w+)", opsets)
                 fields[field] = (kind, default, first and first[1], last and last[1])
-            found[name] = (since, fields)
+            found.setdefault(name, []).append((since, until or None, fields))
     return found
 
 
@@ -66,7 +66,7 @@ def differences(ours, theirs):
         if name not in ours:
             yield name, None, "is not declared"
             continue
-        since, fields = ours[name]
+        since = min(since for since, _, _ in ours[name])
         first = next((t for t in TARGETS.values() if t in versions), None)
         if TARGETS[since] != first:
             yield name, None, f"exists from {first} on, declared since {since}"
@@ -74,6 +74,11 @@ def differences(ours, theirs):
             if target not in versions:
                 continue
             wanted = parameters(versions[target])
+            here = [fields for since, until, fields in ours[name] if since <= opset and (until is None or opset < until)]
+            if len(here) != 1:
+                yield name, None, f"has {len(here)} versions in {target}"
+                continue
+            fields = here[0]
             have = {f: (kind, default) for f, (kind, default, a, b) in fields.items()
                     if (a is None or a <= opset) and (b is None or opset < b)}
             for field in wanted.keys() - have.keys():

@@ -148,10 +148,12 @@ def case(op, expected=None, opset=ct.target.iOS18, out=None, dynamic=False, infe
             disagreements.append((op, arguments, results, theirs))
     names = ["%y"] if len(results) == 1 else [f"%y{i}" for i in range(len(results))]
     to = names[0] if len(names) == 1 else f"({', '.join(names)})"
-    text = "func main() {\n" + "\n".join(lines) + f"\n  {', '.join(names)} = {op}({', '.join(call)})\n}} -> {to}\n"
+    # A program without an opset is of iOS 18.
+    head = "" if opset == ct.target.iOS18 else f"program {opset.name.lower()}\n"
+    text = head + "func main() {\n" + "\n".join(lines) + f"\n  {', '.join(names)} = {op}({', '.join(call)})\n}} -> {to}\n"
     outs = out if isinstance(out, (list, tuple)) else [out] * len(results)
     made = [f"  {n} = const(val={tensor(like(r, o, first))})" for n, r, o in zip(names, results, outs)]
-    text += "=> func main() {\n" + "\n".join(made) + f"\n}} -> {to}\n"
+    text += "=> " + head + "func main() {\n" + "\n".join(made) + f"\n}} -> {to}\n"
     cases.setdefault(op, []).append(text)
 
 

@@ -71,4 +71,4 @@ for dtype in FLOATS:
                     else:
                         counts = np.array([len(k) for k in kept])
                         case("non_maximum_suppression", [y, s, at, counts], boxes=boxes, scores=scores, score_threshold=dtype(low),
-                             out=[dtype, dtype, np.int32, np.int32], **how)
+                             out=[dtype, dtype, np.int32, np.int32], opset=ct.target.iOS16, **how)

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use russet_exec::Array;
 use russet_formats::arrays;
-use russet_ir::{DType, Graph};
+use russet_formats::mlpackage::{self, Kind as FeatureKind};
+use russet_ir::{DType, Graph, TensorType};
 use russet_passes::random_inputs;
 
 use crate::diagnostic::{Failure, Outcome};
-use crate::model::{Model, bindings};
+use crate::model::{Kind, Model, bindings};
 use crate::text::{Sentences, fitting};
 
 /// Where inputs come from.
@@ -37,11 +38,15 @@ pub type Inputs = BTreeMap<String, Array>;
 /// Symbols without an enumerated default are this long in made-up inputs.
 const LENGTH: u64 = 128;
 
+/// An input that is left out and larger than this has to be given.
+const DEFAULT_BYTES_MAX: u64 = 1 << 30;
+
 impl Source {
     /// One set of inputs for each file or sentence, or a single one.
     pub fn sets(&self, model: &Model, graph: &Graph) -> Outcome<Vec<Inputs>> {
         if !self.inputs.is_empty() {
-            return self.inputs.iter().map(|file| from_file(file, graph)).collect();
+            let sets = self.inputs.iter().map(|file| from_file(file, graph));
+            return sets.map(|set| Ok(with_defaults(set?, model, graph))).collect();
         }
         if self.text.is_empty() {
             return Ok(vec![random_inputs(graph, self.seed, LENGTH)?]);
@@ -119,6 +124,35 @@ fn sentence(ids: &[i32], graph: &Graph, lengths: &[u64], model: &Model) -> Outco
         inputs.insert(name.clone(), array);
     }
     Ok(inputs)
+}
+
+/// The same with the arrays that may be left out, as the model fills them. One without a number to
+/// fill it with has to be given.
+fn with_defaults(mut inputs: Inputs, model: &Model, graph: &Graph) -> Inputs {
+    let Kind::Package(package) = &model.kind else { return inputs };
+    let described = package.description.functions.iter().find(|f| f.name == graph.name);
+    for feature in described.iter().flat_map(|f| &f.inputs).filter(|f| f.optional) {
+        let FeatureKind::Array(mlpackage::Array { shape, default: Some(default), .. }) =
+            &feature.kind
+        else {
+            continue;
+        };
+        let of_name = |v: &&russet_ir::Value| graph.value(**v).name == feature.name;
+        let input = graph.inputs().iter().find(of_name);
+        let Some(ty) = input.and_then(|&v| graph.ty(v).tensor()) else { continue };
+        // A flexible one has the shape that the description gives.
+        let shape = ty.fixed_shape().unwrap_or_else(|| shape.clone());
+        let n_bytes = TensorType::new(DType::F32, shape.iter().copied()).n_bytes();
+        let Some(n) = n_bytes.filter(|&n| n <= DEFAULT_BYTES_MAX).map(|n| n as usize / 4) else {
+            continue;
+        };
+        let shape: Vec<usize> = shape.iter().map(|&n| n as usize).collect();
+        inputs.entry(feature.name.clone()).or_insert_with(|| match ty.dtype.is_float() {
+            true => Array::f32(shape, vec![*default as f32; n]),
+            false => Array::i32(shape, vec![*default as i32; n]),
+        });
+    }
+    inputs
 }
 
 /// Arrays by name, as inputs or states of a function.

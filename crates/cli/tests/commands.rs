@@ -7,6 +7,10 @@ use std::path::{Path, PathBuf};
 
 use common::{command, family, finish, json, listing, russet, text};
 use russet_formats::arrays;
+use russet_formats::mlpackage::{
+    self, Array, Description, Feature, FunctionDescription, Kind, Shapes,
+};
+use russet_ir::{DType, Tensor};
 
 const FAMILIES: [&str; 4] = ["bert", "roberta", "distilbert", "mpnet"];
 
@@ -219,6 +223,37 @@ fn arrays_go_in_and_out_in_every_format() {
         let far = made[0].1.to_f32().into_iter().zip(expected.to_f32());
         assert!(far.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) < 1e-4, "{}", file.display());
     }
+}
+
+#[test]
+fn an_input_with_a_default_may_be_left_out() {
+    let program =
+        "program ios16 func main(%x: fp32[2], %b: fp32[2]) { %y = add(x=%x, y=%b) } -> %y";
+    let program = russet_ir::text::parse(program).unwrap();
+    let array =
+        Array { dtype: DType::F32, shape: vec![2], flexible: Shapes::Fixed, default: Some(-1.5) };
+    let (name, text) = ("b".to_owned(), String::new());
+    let optional = Feature { name, text, optional: true, kind: Kind::Array(array) };
+    let main = FunctionDescription {
+        name: "main".into(),
+        inputs: vec![optional],
+        ..FunctionDescription::default()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let [package, given, made] = ["m.mlpackage", "in.npz", "y.npy"].map(|n| folder.path().join(n));
+    mlpackage::write(&program, &Description { functions: vec![main] }, &package).unwrap();
+    let run = |arrays: &[(String, Tensor)]| {
+        arrays::write(&given, arrays).unwrap();
+        json(&["run", s(&package), "--inputs", s(&given), "-o", s(&made)]);
+        arrays::read(&made).unwrap()[0].1.to_f32()
+    };
+    let x = ("x".to_owned(), Tensor::f32(vec![2], &[1.0, 2.0]));
+    let b = ("b".to_owned(), Tensor::f32(vec![2], &[10.0, 20.0]));
+    assert_eq!(run(&[x.clone()]), [-0.5, 0.5]);
+    assert_eq!(run(&[x, b.clone()]), [11.0, 22.0]);
+    arrays::write(&given, &[b]).unwrap();
+    let refused = russet(&["run", s(&package), "--inputs", s(&given)]);
+    assert_eq!(refused.code, Some(2), "`x` has no default");
 }
 
 #[test]

@@ -104,6 +104,46 @@ fn an_unchanged_program_keeps_every_byte() {
 }
 
 #[test]
+fn an_output_that_is_an_input_stays_one() {
+    let text = TEXT.replace("-> (y)", "-> (y, x)");
+    let mut model = model();
+    model.ml_program = Some(mil_text::parse(&text, Path::new("m")).unwrap().program);
+    model.description.as_mut().unwrap().output.push(array("x", 65568));
+    let (folder, path) = folder(&model.encode_to_vec());
+    let package = mlpackage::read(&path).unwrap();
+    let mut program = package.program.clone();
+    let graph = &mut program.functions[0];
+    let (y, x) = (graph.outputs()[0], graph.outputs()[1]);
+    graph.rename(y, "before");
+    let z = graph.push(Identity { x: y }, "y").unwrap()[0];
+    graph.set_outputs(vec![z, x]);
+    let out = folder.path().join("out.mlpackage");
+    mlpackage::rewrite(&program, &Description::default(), &package.source, &out).unwrap();
+    let again = mlpackage::read(&out).unwrap();
+    let graph = &again.program.functions[0];
+    assert_eq!(graph.outputs()[1], graph.inputs()[0]);
+    assert_eq!(again.description.functions[0].outputs.len(), 2);
+}
+
+#[test]
+fn a_text_of_several_functions_needs_no_main() {
+    let function = TEXT[TEXT.find("    func").unwrap()..].trim_end_matches('}');
+    let head = &TEXT[..TEXT.find("    func").unwrap()];
+    let named = |name: &str| function.replace("func main", &format!("func {name}"));
+    let folder = tempfile::tempdir().unwrap();
+    let weights_folder = folder.path().join("weights");
+    fs::create_dir(&weights_folder).unwrap();
+    fs::write(weights_folder.join("weight.bin"), weights()).unwrap();
+    let path = folder.path().join("x.mil");
+    for (names, first) in [(["a", "b"], "a"), (["b", "main"], "main")] {
+        fs::write(&path, format!("{head}{}{}}}", named(names[0]), named(names[1]))).unwrap();
+        let opened = container::open(&path).unwrap();
+        let functions = &opened.program().unwrap().program.functions;
+        assert_eq!((functions.len(), functions[0].name.as_str()), (2, first));
+    }
+}
+
+#[test]
 fn a_changed_program_keeps_what_did_not_change() {
     let bytes = with_unknown(model().encode_to_vec());
     let (folder, path) = folder(&bytes);

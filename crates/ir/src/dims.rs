@@ -62,7 +62,7 @@ impl Calculation {
             (Max, ..) => "max",
             (Min, ..) => "min",
         };
-        Some(Dim::Symbol(Symbol::new(&format!("{}.{name}.{}", part(x), part(y)))))
+        Some(named(&format!("{}.{name}.{}", part(x), part(y))))
     }
 }
 
@@ -77,6 +77,12 @@ fn floor_div(x: i32, y: i32) -> i32 {
 /// A number of shape arithmetic, which may be negative.
 pub(crate) fn number(n: i64) -> Dim {
     Dim::Fixed(n as u64)
+}
+
+/// A dimension that is called by how it is calculated. Names begin with a letter.
+pub(crate) fn named(calculation: &str) -> Dim {
+    let is_number = calculation.starts_with(|c: char| c.is_ascii_digit());
+    Dim::Symbol(Symbol::new(&format!("{}{calculation}", if is_number { "n" } else { "" })))
 }
 
 /// How a dimension appears in the name of one derived from it.
@@ -97,7 +103,7 @@ pub(crate) fn product(dims: &[Dim]) -> Dim {
         many => {
             let mut parts: Vec<String> = many.iter().map(|d| d.to_string()).collect();
             parts.extend((fixed != 1).then(|| fixed.to_string()));
-            Dim::Symbol(Symbol::new(&parts.join(".mul.")))
+            named(&parts.join(".mul."))
         }
     }
 }
@@ -151,6 +157,7 @@ mod tests {
         assert_eq!(Mul.on(&n(1), &s), Some(s.clone()));
         assert_eq!(Sub.on(&s, &s), Some(n(0)));
         assert_eq!(Sub.on(&s, &n(-1)).unwrap().to_string(), "S.minus.neg1");
+        assert_eq!(Sub.on(&n(4), &s).unwrap().to_string(), "n4.minus.S", "no name is a number");
         assert_eq!(Add.on(&n(i64::MAX), &n(1)), None);
         assert_eq!(product(&[n(2), s.clone(), n(3)]).to_string(), "S.mul.6");
         assert_eq!(shifted(&n(2), 0, 3), None);

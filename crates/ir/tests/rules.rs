@@ -54,6 +54,28 @@ fn symbols_survive() {
     }
 }
 
+/// Of lengths with different names it is not known that they differ: it shows when they are numbers.
+#[test]
+fn lengths_may_turn_out_to_be_equal() {
+    let types = |body: &str, to: &str| {
+        let text = format!(
+            "program ios18
+            func main(%x: fp32[2, S], %y: fp32[T, 3], %z: fp32[2, 3]) where S in 1..=9, T in 1..=9 {{
+              %v = {body}
+            }} -> %v"
+        );
+        let program = parse(&text).unwrap_or_else(|e| panic!("{e} in\n{text}"));
+        assert_eq!(verify_program(&program), [], "{text}");
+        let graph = &program.functions[0];
+        assert_eq!(graph.ty(graph.outputs()[0]).to_string(), to, "{body}");
+    };
+    types("matmul(x=%x, y=%y)", "fp32[2, 3]");
+    types("concat(values=(%x, %y), axis=0)", "fp32[n2.plus.T, 3]");
+    types("concat(values=(%y, %z), axis=0)", "fp32[T.plus.2, 3]");
+    types("reshape(x=%x, shape=int32[2] [3, 4])", "fp32[3, 4]");
+    types("reshape(x=%x, shape=int32[3] [3, 2, -1])", "fp32[3, 2, S.mul2div6]");
+}
+
 #[test]
 fn shapes_are_calculated_before_running() {
     let size = "%s = shape(x=%x)
@@ -181,5 +203,19 @@ fn opsets_know_their_parameters() {
     assert!(findings("ios17", "cast(x=%x, dtype=\"int8\")").is_empty());
     let found = findings("ios16", "cast(x=%x, dtype=\"int8\")");
     assert_eq!(found, ["`cast` makes int8 from ios17 on, this is ios16"]);
+    let boxes = |opset: &str, more: &str| {
+        parse(&format!(
+            "program {opset}
+            func main(%b: fp16[1, 4, 4], %s: fp16[1, 4, 4]) {{
+              %u, %v, %w{} = non_maximum_suppression(boxes=%b, scores=%s, iou_threshold=0.5, max_boxes=2{more})
+            }} -> %u",
+            if more.is_empty() { "" } else { ", %n" }
+        ))
+    };
+    for (opset, threshold) in [("ios15", true), ("ios16", true), ("ios17", false), ("ios26", false)]
+    {
+        assert_eq!(boxes(opset, ", score_threshold=0.1").is_ok(), threshold, "{opset}");
+        assert_eq!(boxes(opset, "").is_ok(), !threshold, "{opset}");
+    }
     assert!(parse(&text("ios16", "gather(x=%x, indices=%i, validate_indices=true)")).is_err());
 }

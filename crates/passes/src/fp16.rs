@@ -42,6 +42,12 @@ impl Pass for ToFp16 {
         let op = narrow_op(g, &mut edit, &node.op)?;
         let name = &g.value(at).name;
         let narrow = edit.push_all(op, &format!("{name}_fp16"))?;
+        // What a list holds has the list's type, whatever else the op reads.
+        let types = edit.types();
+        let dtype = |v: Value| types.tensor(v).map(|t| t.dtype);
+        if narrow.iter().any(|&v| dtype(v) != Ok(DType::F16)) {
+            return Err(Skip::NoMatch);
+        }
         let mut widened = Vec::new();
         for (&old, &new) in node.outputs.iter().zip(&narrow) {
             let cast = Cast { x: new, dtype: DType::F32 };
@@ -87,6 +93,11 @@ fn narrow_op(g: &Graph, edit: &mut Edit<'_>, op: &Op) -> Result<Op, Skip> {
             (Some(Op::Cast(Cast { x, .. })), _) if is_fp16(g, *x) => *x,
             (Some(Op::ConstexprCast(cast)), _) if is_fp16(g, cast.source_val) => cast.source_val,
             (_, Some(t)) => edit.constant(narrow_constant(t, &g.value(v).name)?, &name),
+            // A compressed weight is made of constants and other compressed weights alone.
+            _ if op.is_constexpr() => {
+                let part = &g.value(v).name;
+                return Err(Skip::Blocked(format!("its part `{part}` stays compressed in fp32")));
+            }
             _ => edit.push(Cast { x: v, dtype: DType::F16 }, &name)?,
         };
         narrow.insert(v, new);

@@ -285,6 +285,7 @@ pub(crate) fn evaluate_with(op: &Op, x: &Operands<'_>) -> Result<Vec<Array>, Exe
         Op::RandomCategorical(op) => one(random::categorical(x, op)),
         Op::RandomNormal(op) => one(random::normal(x, op)),
         Op::RandomUniform(op) => one(random::uniform(x, op)),
+        Op::NonMaximumSuppressionCounted(op) => detect::non_maximum_suppression_counted(x, op),
         Op::NonMaximumSuppression(op) => detect::non_maximum_suppression(x, op),
         Op::Opaque(op) => Err(ExecError::unsupported(&op.name, "this version does not know it")),
     }

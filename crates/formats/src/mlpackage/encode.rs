@@ -254,7 +254,10 @@ impl Encoder<'_> {
             if graph.outputs().iter().filter(|&&o| o == v).count() > 1 {
                 return Err(self.refuse(graph, name, "it is returned twice", None));
             }
-            if matches!(graph.value(v).def, Def::Input(..)) {
+            // coremltools writes such packages, and they may be written again.
+            let was = self.template.and_then(|t| t.function(&graph.name));
+            let was_output = was.is_some_and(|kept| kept.block.outputs.contains(name));
+            if matches!(graph.value(v).def, Def::Input(..)) && !was_output {
                 let why = "an input cannot be an output as it is";
                 return Err(self.refuse(graph, name, why, Some("put an `identity` between them")));
             }

@@ -193,7 +193,7 @@ pub(crate) fn description(model: &proto::Model, file: &Path) -> Result<Descripti
     }
     if functions.is_empty() {
         functions.push(FunctionDescription {
-            name: only_function(model).unwrap_or("main").to_owned(),
+            name: undescribed_function(model).unwrap_or("main").to_owned(),
             inputs: all(&d.input)?,
             outputs: all(&d.output)?,
             states: all(&d.state)?,
@@ -215,11 +215,12 @@ pub(crate) fn description(model: &proto::Model, file: &Path) -> Result<Descripti
     Ok(Description { functions })
 }
 
-/// The name of the function, where there is one only: that of a text alone may have any name.
-fn only_function(model: &proto::Model) -> Option<&str> {
+/// The function that a description without functions is of: `main`, which a text alone need not
+/// have, nor the text of a package of several functions.
+fn undescribed_function(model: &proto::Model) -> Option<&str> {
     let functions = &model.ml_program.as_ref()?.functions;
-    let first = functions.keys().next()?;
-    (functions.len() == 1).then_some(first)
+    let first = functions.sorted().into_iter().next()?.0;
+    Some(functions.keys().find(|name| *name == "main").unwrap_or(first))
 }
 
 /// Messages becoming a program.

@@ -1,8 +1,8 @@
 //! Ops that rearrange, frame or cut images and windows.
 
-use crate::dims::{product, scaled, shifted};
+use crate::dims::{named, product, scaled, shifted};
 use crate::infer::{Outputs, TypeError, Types};
-use crate::{DType, Dim, Number, OpDef, Symbol, TensorType, Value, op, string_param};
+use crate::{DType, Dim, Number, OpDef, TensorType, Value, op, string_param};
 
 string_param! {
     /// What [`Pad`] puts around a tensor.
@@ -36,13 +36,7 @@ impl OpDef for Pad {
         let mut shape = x.shape.clone();
         for i in first..x.rank() {
             let pair = pads.as_ref().map(|p| (&p[2 * (i - first)], &p[2 * (i - first) + 1]));
-            let unknown = || {
-                Dim::Symbol(Symbol::new(&format!(
-                    "{}.{}.{i}",
-                    types.name(self.x),
-                    types.name(self.pad)
-                )))
-            };
+            let unknown = || named(&format!("{}.{}.{i}", types.name(self.x), types.name(self.pad)));
             shape[i] = match pair {
                 Some((Dim::Fixed(before), Dim::Fixed(after))) => {
                     let (before, after) = (*before, *after);
@@ -260,7 +254,7 @@ impl OpDef for SlidingWindows {
                 let last = n.checked_sub(size).ok_or(short)?;
                 Dim::Fixed(last / stride + 1)
             }
-            Dim::Symbol(s) => Dim::Symbol(Symbol::new(&format!("{s}.windows{size}s{stride}"))),
+            Dim::Symbol(s) => named(&format!("{s}.windows{size}s{stride}")),
         };
         shape.insert(axis + 1, Dim::Fixed(size));
         Ok(TensorType { dtype: x.dtype, shape }.into())
@@ -328,7 +322,7 @@ impl OpDef for NonZero {
         let constant = types.constant(self.x).filter(|t| t.n_elements() <= COUNTED_MAX);
         let n = match constant {
             Some(t) => Dim::Fixed(t.to_f32().iter().filter(|&&x| x != 0.0).count() as u64),
-            None => Dim::Symbol(Symbol::new(&format!("{}.nonzero", types.name(self.x)))),
+            None => named(&format!("{}.nonzero", types.name(self.x))),
         };
         Ok(TensorType { dtype: DType::I32, shape: vec![n, Dim::Fixed(x.rank() as u64)] }.into())
     }

@@ -276,7 +276,8 @@ impl OpDef for Matmul {
         };
         let (m, k) = matrix(x, self.transpose_x);
         let (k_y, n) = matrix(y, self.transpose_y);
-        if k != k_y && k.fixed().is_some() == k_y.fixed().is_some() {
+        // Two symbols may turn out to be one number.
+        if k.fixed().zip(k_y.fixed()).is_some_and(|(a, b)| a != b) {
             let axis = y.rank() - if self.transpose_y { 1 } else { 2 };
             return Err(TypeError::Extent { at: self.y, axis, found: k_y, expected: k });
         }

@@ -91,7 +91,8 @@ crate::op_enum! {
     // shapes
     Fill, FillLike, Flatten2d, OneHot, Range1d, ReshapeLike, Stack, Tile,
     // drawn numbers, boxes
-    RandomBernoulli, RandomCategorical, RandomNormal, RandomUniform, NonMaximumSuppression,
+    RandomBernoulli, RandomCategorical, RandomNormal, RandomUniform,
+    NonMaximumSuppressionCounted, NonMaximumSuppression,
 }
 
 impl Op {

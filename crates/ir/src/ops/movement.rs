@@ -1,6 +1,6 @@
 //! Ops that move elements: shape changes, slices, gathers, concatenation.
 
-use crate::dims::{KNOWN_MAX, part};
+use crate::dims::{KNOWN_MAX, named, part};
 use crate::infer::{Known, Outputs, TypeError, Types};
 use crate::{DType, Dim, OpDef, Symbol, TensorType, Value, op, resolve_axis};
 
@@ -48,7 +48,7 @@ pub(super) fn made_shape(types: &Types<'_>, at: Value) -> Result<Vec<Dim>, TypeE
         Some(dims) => Ok(dims),
         None => {
             let name = types.name(at);
-            let dim = |i| Dim::Symbol(Symbol::new(&format!("{name}.{i}")));
+            let dim = |i| named(&format!("{name}.{i}"));
             Ok((0..n.min(MADE_RANK_MAX)).map(dim).collect())
         }
     }
@@ -79,14 +79,25 @@ fn show(shape: &[Dim]) -> String {
 /// `target` with its -1 replaced; `None` when the element counts cannot be equal.
 fn fill_in(from: &[Dim], target: &[Dim]) -> Option<Vec<Dim>> {
     exactly(from, target).or_else(|| {
-        // Whether two shapes have as many elements is not seen from names of calculated extents.
+        // Whether two shapes have as many elements is not seen from names of calculated extents,
+        // nor from symbols that only one of them has: it may be so when they are numbers.
         let mut dims = from.iter().chain(target);
         let calculated = dims.any(|d| matches!(d, Dim::Symbol(s) if s.0.contains('.')));
+        let calculated = calculated || !have_same_symbols(from, target);
         let rests = target.iter().filter(|d| **d == REST).count();
         let name = || from.iter().chain(target).map(part).collect::<Vec<_>>().join(".");
-        (calculated && rests <= 1)
-            .then(|| replace_rest(target, Dim::Symbol(Symbol::new(&format!("{}.rest", name())))))
+        (calculated && rests <= 1).then(|| replace_rest(target, named(&format!("{}.rest", name()))))
     })
+}
+
+/// Are the symbols of both the same, each as often?
+fn have_same_symbols(a: &[Dim], b: &[Dim]) -> bool {
+    let symbols = |dims: &[Dim]| {
+        let mut all: Vec<Dim> = dims.iter().filter(|d| d.fixed().is_none()).cloned().collect();
+        all.sort();
+        all
+    };
+    symbols(a) == symbols(b)
 }
 
 /// [`fill_in`], where the names of extents say everything.
@@ -118,7 +129,7 @@ fn exactly(from: &[Dim], target: &[Dim]) -> Option<Vec<Dim>> {
                 many => {
                     let product: Vec<String> = many.iter().map(Symbol::to_string).collect();
                     let name = format!("{}.mul{n}div{m}", product.join("."));
-                    return Some(replace_rest(target, Dim::Symbol(Symbol::new(&name))));
+                    return Some(replace_rest(target, named(&name)));
                 }
             };
             n.is_multiple_of(m).then(|| replace_rest(target, rest))
@@ -224,9 +235,10 @@ impl OpDef for Concat {
                 return Err(TypeError::Rank { at, found, expected });
             }
             for i in (0..t.rank()).filter(|&i| i != axis) {
-                let (found, expected) = (t.shape[i].clone(), out.shape[i].clone());
-                if found != expected && found.fixed().is_some() == expected.fixed().is_some() {
-                    return Err(TypeError::Extent { at, axis: i, found, expected });
+                types.same_extent(at, i, &out.shape[i])?;
+                // A number says more than a symbol.
+                if t.shape[i].fixed().is_some() {
+                    out.shape[i] = t.shape[i].clone();
                 }
             }
             along.push(t.shape[axis].clone());
@@ -245,7 +257,7 @@ fn sum(dims: &[Dim]) -> Dim {
         Some(n) => Dim::Fixed(n.iter().fold(0u64, |a, &b| a.saturating_add(b))),
         None => {
             let parts: Vec<String> = dims.iter().map(Dim::to_string).collect();
-            Dim::Symbol(Symbol::new(&parts.join(".plus.")))
+            named(&parts.join(".plus."))
         }
     }
 }
@@ -393,7 +405,7 @@ impl OpDef for SliceByIndex {
                 }
                 _ => {
                     let name = format!("{}.slice.{}.{i}", types.name(self.x), types.name(self.end));
-                    shape.push(Dim::Symbol(Symbol::new(&name)));
+                    shape.push(named(&name));
                 }
             }
         }
@@ -453,7 +465,7 @@ impl OpDef for SliceBySize {
                 (Some(s), ..) if *s != REST => s.clone(),
                 _ => {
                     let name = format!("{}.size.{i}", types.name(self.size));
-                    Dim::Symbol(Symbol::new(&name))
+                    named(&name)
                 }
             });
         }

@@ -1,6 +1,7 @@
 //! Windows that slide: pools, and the convolution that goes the other way.
 
 use super::conv::{ConvAxis, PadType, Window, require_vector};
+use crate::dims::named;
 use crate::infer::{Outputs, TypeError, Types};
 use crate::{Dim, OpDef, Symbol, TensorType, Value, Work, op};
 
@@ -249,6 +250,6 @@ impl ConvAxis {
     pub(super) fn unknown(&self, from: &Symbol, kind: &str) -> Dim {
         let ConvAxis { kernel, stride, dilation, pad: (before, after) } = self;
         let name = format!("{from}.{kind}{kernel}s{stride}d{dilation}p{before}_{after}");
-        Dim::Symbol(Symbol::new(&name))
+        named(&name)
     }
 }

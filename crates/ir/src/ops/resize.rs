@@ -1,5 +1,6 @@
 //! Images of another size: upsampling, resizing, crops, resampling.
 
+use crate::dims::named;
 use crate::infer::{Outputs, TypeError, Types};
 use crate::{Dim, Number, OpDef, Symbol, TensorType, Value, Work, op, string_param};
 
@@ -271,7 +272,7 @@ impl OpDef for Resize {
                     return Err(TypeError::param("a negative extent"));
                 }
                 Some(d) => d,
-                None => Dim::Symbol(Symbol::new(&format!("{}.size.{i}", types.name(self.shape)))),
+                None => named(&format!("{}.size.{i}", types.name(self.shape))),
             };
         }
         Ok(out.into())

@@ -1,9 +1,9 @@
 //! Ops that make tensors of a shape: repetition, filling, ranges, one-hot rows, stacking.
 
 use super::movement::made_shape;
-use crate::dims::{Calculation, KNOWN_MAX, number, product};
+use crate::dims::{Calculation, KNOWN_MAX, named, number, product};
 use crate::infer::{Outputs, TypeError, Types};
-use crate::{DType, Dim, OpDef, Symbol, TensorType, Value, op, resolve_axis};
+use crate::{DType, Dim, OpDef, TensorType, Value, op, resolve_axis};
 
 op! {
     /// `x` repeated along each axis, `reps` times.
@@ -23,8 +23,7 @@ impl OpDef for Tile {
         }
         let Some(reps) = types.dims(self.reps) else {
             let name = types.name(self.reps);
-            let dim =
-                |i| Dim::Symbol(Symbol::new(&format!("{}.tile.{name}.{i}", types.name(self.x))));
+            let dim = |i| named(&format!("{}.tile.{name}.{i}", types.name(self.x)));
             return Ok(
                 TensorType { dtype: x.dtype, shape: (0..x.rank()).map(dim).collect() }.into()
             );
@@ -169,7 +168,7 @@ impl OpDef for Range1d {
         let name = |v: Value| types.name(v);
         let unknown = || {
             let parts = [self.end, self.start, self.step].map(name);
-            Dim::Symbol(Symbol::new(&format!("range.{}", parts.join("."))))
+            named(&format!("range.{}", parts.join(".")))
         };
         Ok(TensorType::new(dtype, [n.unwrap_or_else(unknown)]).into())
     }
@@ -205,7 +204,7 @@ impl OpDef for OneHot {
                 return Err(TypeError::param(format!("rows of {} elements", *n as i64)));
             }
             Some([n]) => n.clone(),
-            _ => Dim::Symbol(Symbol::new(&format!("{}.0", types.name(self.one_hot_vector_size)))),
+            _ => named(&format!("{}.0", types.name(self.one_hot_vector_size))),
         };
         let mut shape = indices.shape.clone();
         shape.insert(axis, size);
