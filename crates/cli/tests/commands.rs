@@ -249,7 +249,7 @@ fn an_input_with_a_default_may_be_left_out() {
     };
     let x = ("x".to_owned(), Tensor::f32(vec![2], &[1.0, 2.0]));
     let b = ("b".to_owned(), Tensor::f32(vec![2], &[10.0, 20.0]));
-    assert_eq!(run(&[x.clone()]), [-0.5, 0.5]);
+    assert_eq!(run(std::slice::from_ref(&x)), [-0.5, 0.5]);
     assert_eq!(run(&[x, b.clone()]), [11.0, 22.0]);
     arrays::write(&given, &[b]).unwrap();
     let refused = russet(&["run", s(&package), "--inputs", s(&given)]);

@@ -316,7 +316,7 @@ impl Duplicates {
                 let key = if found.partly { Vec::new() } else { start(t) };
                 let before = seen.entry(key).or_default();
                 let shared = before.iter().any(|b| b.is_same(t));
-                if shared || (!found.partly && before.iter().any(|b| *b == t)) {
+                if shared || (!found.partly && before.contains(&t)) {
                     found.n += 1;
                     found.n_shared += usize::from(shared);
                     found.bytes += t.n_bytes();

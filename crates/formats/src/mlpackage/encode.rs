@@ -424,12 +424,11 @@ impl Encoder<'_> {
                     let attr = typed(param, attr, float);
                     if is_constexpr(&op_name) {
                         let value = self.value(&attr)?;
-                        match is_attribute {
-                            true => drop(operation.attributes.insert(param.to_owned(), value)),
-                            false => {
-                                let inline = argument([by_value(value)]);
-                                operation.inputs.insert(param.to_owned(), inline);
-                            }
+                        if is_attribute {
+                            operation.attributes.insert(param.to_owned(), value);
+                        } else {
+                            let inline = argument([by_value(value)]);
+                            operation.inputs.insert(param.to_owned(), inline);
                         }
                         continue;
                     }
