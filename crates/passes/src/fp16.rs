@@ -172,7 +172,10 @@ impl Pass for Fp16Outputs {
     fn rewrite<'g>(&self, g: &'g Graph, at: Value) -> Result<Edit<'g>, Skip> {
         match g.op(at) {
             Some(Op::Cast(op))
-                if g.outputs().contains(&at) && is_fp16(g, op.x) && !g.inputs().contains(&op.x) =>
+                if op.dtype == DType::F32
+                    && g.outputs().contains(&at)
+                    && is_fp16(g, op.x)
+                    && !g.inputs().contains(&op.x) =>
             {
                 if !g.users(at).is_empty() {
                     return Err(Skip::Blocked("the fp32 result is also used inside".into()));
