@@ -219,7 +219,7 @@ struct Crop {
 }
 
 impl Crop {
-    fn new(x: &Operands<'_>, height: i32, width: i32) -> Result<[usize; 2], ExecError> {
+    fn extents(x: &Operands<'_>, height: i32, width: i32) -> Result<[usize; 2], ExecError> {
         let size = extent(height).zip(extent(width)).filter(|&(h, w)| h > 0 && w > 0);
         let (h, w) = size.ok_or_else(|| x.fail(format!("a crop of {height} x {width}")))?;
         checked_len(&[h, w])?;
@@ -273,7 +273,7 @@ pub(super) fn crop_resize_roi(x: &Operands<'_>, op: &CropResizeRoi) -> Result<Ar
         _ => return Err(x.fail(format!("boxes of {:?}", roi.shape))),
     };
     let crop = Crop {
-        out: Crop::new(x, op.target_height, op.target_width)?,
+        out: Crop::extents(x, op.target_height, op.target_width)?,
         normalized: op.normalized_coordinates,
         spatial_scale: op.spatial_scale,
         boxes: op.box_coordinate_mode,
@@ -317,7 +317,7 @@ pub(super) fn crop_resize(x: &Operands<'_>, op: &CropResize) -> Result<Array, Ex
         return Err(x.fail(format!("{} indices for {n} boxes", which.len())));
     }
     let crop = Crop {
-        out: Crop::new(x, op.target_height, op.target_width)?,
+        out: Crop::extents(x, op.target_height, op.target_width)?,
         normalized: op.normalized_coordinates,
         spatial_scale: op.spatial_scale,
         boxes: op.box_coordinate_mode,
@@ -453,7 +453,7 @@ pub(super) fn resample(x: &Operands<'_>, op: &Resample) -> Result<Array, ExecErr
 
 pub(super) fn affine(x: &Operands<'_>, op: &Affine) -> Result<Array, ExecError> {
     let (a, matrix) = (x.array(op.x)?, x.array(op.transform_matrix)?);
-    let out = Crop::new(x, op.output_height, op.output_width)?;
+    let out = Crop::extents(x, op.output_height, op.output_width)?;
     let n = match matrix.shape[..] {
         [n, 6] if n == 1 || a.shape.first() == Some(&n) => n,
         _ => return Err(x.fail(format!("{:?} through {:?}", a.shape, matrix.shape))),
