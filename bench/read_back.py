@@ -77,6 +77,8 @@ def weights(program, function):
     """Every constant and compressed weight of a function, decoded."""
     found = {}
     for op in operations(program.functions[function]):
+        # What makes the two parts of a sparse weight is decoded with the op that joins them.
+        found |= dict.fromkeys(o.name for o in op.outputs if op.op_type.startswith("constexpr_"))
         if op.op_type == "const" or op.op_type.startswith("constexpr_"):
             if len(op.outputs) == 1:
                 value = materialized(op.outputs[0]) if op.op_type != "const" else op.outputs[0].val
@@ -92,6 +94,8 @@ def different_weights(binary, package):
         said = common.russet(binary, "inspect", package, "--weights", "--function", function)["weights"]
         for w in said:
             value = theirs.get(w["name"])
+            if value is None and w["name"] in theirs:
+                continue
             if value is None:
                 yield f"{function}: coremltools has no constant `{w['name']}`"
                 continue
@@ -188,7 +192,12 @@ def main():
             for way, package in written(args.russet, folder / "model.mlpackage", out, declined).items():
                 every[package] = (f"{name}, {way}", list(problems(args.russet, folder, way, package)))
         if args.validator:
+            # It cannot decode a table that is compressed itself, whoever wrote it.
+            sources = [args.folder / name / "model.mlpackage" for name in names]
+            not_seen = {s.parent.name for s in refused(args.validator, sources)}
             for package, errors in refused(args.validator, list(every)).items():
+                if package.parent.name in not_seen:
+                    continue
                 every[package][1].extend(f"the validator: {e}" for e in errors)
     for label, wrong in every.values():
         for line in wrong:
@@ -197,7 +206,7 @@ def main():
         print(f"not written, {n} times: {why}")
     n_failed = sum(bool(wrong) for _, wrong in every.values())
     print(f"{len(names)} packages, {len(every)} written, {n_failed} that differ, {sum(declined.values())} not written; "
-          f"{'the validator saw all' if args.validator else 'no validator was named'}")
+          f"{f'the validator cannot read {len(not_seen)} of the sources' if args.validator else 'no validator was named'}")
     sys.exit(n_failed > 0)
 
 

@@ -91,12 +91,13 @@ fn narrow_op(g: &Graph, edit: &mut Edit<'_>, op: &Op) -> Result<Op, Skip> {
         let name = format!("{}_fp16", g.value(v).name);
         let new = match (g.op(v), g.constant(v)) {
             (Some(Op::Cast(Cast { x, .. })), _) if is_fp16(g, *x) => *x,
-            (Some(Op::ConstexprCast(cast)), _) if is_fp16(g, cast.source_val) => cast.source_val,
+            (Some(Op::ConstexprCast(c)), _) if is_fp16(g, c.source_val) => c.source_val,
             (_, Some(t)) => edit.constant(narrow_constant(t, &g.value(v).name)?, &name),
-            // A compressed weight is made of constants and other compressed weights alone.
-            _ if op.is_constexpr() => {
-                let part = &g.value(v).name;
-                return Err(Skip::Blocked(format!("its part `{part}` stays compressed in fp32")));
+            // A compressed weight is made of constants and compressed weights alone, and many ops
+            // take no other weights: a cast would make a value of it.
+            (weight, _) if op.is_constexpr() || weight.is_some_and(Op::is_constexpr) => {
+                let name = &g.value(v).name;
+                return Err(Skip::Blocked(format!("its weight `{name}` is compressed in fp32")));
             }
             _ => edit.push(Cast { x: v, dtype: DType::F16 }, &name)?,
         };
@@ -177,7 +178,10 @@ impl Pass for Fp16Outputs {
     fn rewrite<'g>(&self, g: &'g Graph, at: Value) -> Result<Edit<'g>, Skip> {
         match g.op(at) {
             Some(Op::Cast(op))
-                if g.outputs().contains(&at) && is_fp16(g, op.x) && !g.inputs().contains(&op.x) =>
+                if op.dtype == DType::F32
+                    && g.outputs().contains(&at)
+                    && is_fp16(g, op.x)
+                    && !g.inputs().contains(&op.x) =>
             {
                 if !g.users(at).is_empty() {
                     return Err(Skip::Blocked("the fp32 result is also used inside".into()));
