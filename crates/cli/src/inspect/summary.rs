@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use russet_ir::{Graph, Op, Tensor, Type, Value as V};
+use russet_ir::{Binding, Graph, Op, Tensor, Type, Value as V};
 use serde_json::{Value, json};
 
 use crate::show::{bytes, count, plural, table};
@@ -15,6 +15,8 @@ const COMPARED_MAX: u64 = 16 << 20;
 
 pub struct Summary<'a> {
     pub graph: &'a Graph,
+    /// The extents at which work is counted; empty when all are fixed.
+    at: Binding,
     /// Ops by name, most frequent first, constants and compressed weights aside.
     ops: Vec<(String, usize)>,
     /// Multiply-accumulates and other arithmetic by op name, at fixed shapes.
@@ -146,11 +148,23 @@ fn encoding(graph: &Graph, op: &Op, depth: usize) -> &'static str {
     }
 }
 
+/// The default extents of what a function leaves open, or the smallest ones.
+fn default(graph: &Graph) -> Binding {
+    match graph.symbols.enumerated.first() {
+        Some(first) => first.clone(),
+        None => graph.symbols.ranges.iter().map(|(s, r)| (s.clone(), r.0.max(1))).collect(),
+    }
+}
+
 impl<'a> Summary<'a> {
     pub fn of(graph: &'a Graph) -> Summary<'a> {
         let mut counts: HashMap<&str, usize> = HashMap::new();
         let mut work: BTreeMap<String, (u64, u64)> = BTreeMap::new();
         let (mut n_constants, mut unknown) = (0, Vec::new());
+        // Work is counted at the default extents, or at the smallest there are.
+        let at = default(graph);
+        let bound = graph.bind(&at).ok().filter(|_| !at.is_empty());
+        let counted = bound.as_ref().unwrap_or(graph);
         for id in graph.all_nodes() {
             let node = graph.node(id);
             if node.op.is_const() || node.op.is_constexpr() {
@@ -158,7 +172,7 @@ impl<'a> Summary<'a> {
                 continue;
             }
             *counts.entry(node.op.name()).or_default() += 1;
-            let done = graph.with_block_types(&node.blocks, |t| node.op.work(t));
+            let done = counted.with_block_types(&node.blocks, |t| node.op.work(t));
             let other = done.flops.saturating_add(done.exps);
             if done.macs > 0 || other > 0 {
                 let sum = work.entry(node.op.name().to_owned()).or_default();
@@ -180,7 +194,7 @@ impl<'a> Summary<'a> {
             sum.bytes = sum.bytes.saturating_add(w.n_bytes);
         }
         let duplicates = Duplicates::among(graph);
-        Summary { graph, ops, work, n_constants, weights: by_kind, duplicates, unknown }
+        Summary { graph, at, ops, work, n_constants, weights: by_kind, duplicates, unknown }
     }
 
     fn features(&self, which: &[V]) -> Vec<(String, &'a Type)> {
@@ -244,7 +258,9 @@ impl<'a> Summary<'a> {
         let rows: Vec<Vec<String>> = self.ops.iter().map(row).collect();
         text += &table(&["    op", "count", "of the multiply-adds", "of other arithmetic"], &rows);
         if totals.0 > 0 {
-            text += &format!("  {} multiply-adds\n", count(totals.0));
+            let at: Vec<String> = self.at.iter().map(|(s, n)| format!("{s} = {n}")).collect();
+            let at = if at.is_empty() { at.join("") } else { format!(" at {}", at.join(", ")) };
+            text += &format!("  {} multiply-adds{at}\n", count(totals.0));
         }
         if !self.unknown.is_empty() {
             text += &format!("  kept whole, not known: {}\n", self.unknown.join(", "));
@@ -288,6 +304,7 @@ impl<'a> Summary<'a> {
                 "count": self.duplicates.n, "bytes": self.duplicates.bytes,
                 "shared_places": self.duplicates.n_shared, "complete": !self.duplicates.partly,
             },
+            "counted_at": self.at.iter().map(|(s, n)| (s.to_string(), *n)).collect::<BTreeMap<_, _>>(),
             "unknown_ops": self.unknown,
         })
     }
