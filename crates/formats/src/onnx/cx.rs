@@ -245,7 +245,7 @@ impl<'a, 'm> Cx<'a, 'm> {
                 let low = self.cast(v, narrow)?;
                 self.cast(low, DType::I32)
             }
-            Some(_) if self.dtype(v) == DType::I32 => {
+            _ if self.dtype(v) == DType::I32 && elem.stored().bits() <= 16 => {
                 let (low, high) = elem.range();
                 let span = self.int_like((high - low + 1) as i32)?;
                 let low = self.int_like(low as i32)?;

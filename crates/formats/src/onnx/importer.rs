@@ -406,10 +406,7 @@ impl<'m> Importer<'m> {
         if let Some(&f) = self.functions.get(&(node.domain.as_str(), node.op_type.as_str())) {
             return self.call(f, &inputs, attrs, scope.depth);
         }
-        Err(Why(match domain {
-            "" => "there is no import of this op".to_owned(),
-            other => format!("there is no import of ops of {other}"),
-        }))
+        Err(Why(ops::missing(domain, &node.op_type)))
     }
 
     /// Names what a node made after its outputs.

@@ -41,6 +41,12 @@ pub fn inputs<'m>(
         bound.add(path, info, shapes)?;
     }
     for info in inputs {
+        if let Some(value) = options.values.get(&info.name) {
+            let elem = stated(info).unwrap_or(Elem::F32);
+            let v = im.constant(&info.name, elem, value.clone());
+            scope.insert(&info.name, v);
+            continue;
+        }
         match input(im, info, &bound) {
             Ok(v) => scope.insert(&info.name, v),
             Err(why) => {
@@ -150,6 +156,12 @@ impl Bound {
         }
         symbols
     }
+}
+
+/// The element type an input states.
+fn stated(info: &ValueInfoProto) -> Option<Elem> {
+    let ty = info.r#type.as_ref()?.tensor_type.as_ref()?;
+    Elem::from_code(ty.elem_type).ok()
 }
 
 /// The extents an input states; None when not even their number is known.

@@ -18,6 +18,7 @@ mod node;
 mod ops;
 pub mod proto;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use bytes::Bytes;
@@ -30,17 +31,20 @@ use importer::{Importer, Scope, Why};
 use proto::ModelProto;
 
 /// What the program is to be made for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Options {
     pub opset: Opset,
     /// Shapes of inputs by name; several are alternatives, the first is the default. Extents that
     /// are not bound stay symbols.
     pub shapes: Vec<(String, Vec<Vec<u64>>)>,
+    /// Inputs that are constants of the program instead, by name: axes and shapes that a graph takes
+    /// as inputs must be known when a program is written.
+    pub values: BTreeMap<String, Tensor>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { opset: Opset::Ios18, shapes: Vec::new() }
+        Options { opset: Opset::Ios18, shapes: Vec::new(), values: BTreeMap::new() }
     }
 }
 
@@ -122,6 +126,8 @@ pub struct Stored {
     pub name: String,
     /// The type of its elements there, by ONNX' name: `float16`.
     pub elem: &'static str,
+    /// As it lies there.
+    pub stored: Tensor,
     /// As it is computed with.
     pub tensor: Tensor,
 }
@@ -132,7 +138,7 @@ pub fn read_tensor(path: &Path) -> Result<Stored, Error> {
     let proto =
         proto::TensorProto::decode(mapped::open(path)?).map_err(|e| failed(e.to_string()))?;
     let read = data::tensor(&proto, &Files::beside(Some(path)));
-    let (tensor, elem) = read.map_err(|why| failed(why.0))?;
-    let tensor = data::computed(&tensor, elem).map_err(|why| failed(why.0))?;
-    Ok(Stored { name: proto.name, elem: elem.name(), tensor })
+    let (stored, elem) = read.map_err(|why| failed(why.0))?;
+    let tensor = data::computed(&stored, elem).map_err(|why| failed(why.0))?;
+    Ok(Stored { name: proto.name, elem: elem.name(), stored, tensor })
 }

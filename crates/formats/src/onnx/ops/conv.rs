@@ -4,7 +4,7 @@ use russet_ir::ops::*;
 use russet_ir::{DType, Value};
 
 use super::super::cx::{Cx, Import, Outs, params};
-use super::super::importer::Why;
+use super::super::importer::{Out, Why};
 use super::movement::padded;
 
 pub fn find(op: &str) -> Option<Import> {
@@ -12,6 +12,7 @@ pub fn find(op: &str) -> Option<Import> {
         "Conv" => conv,
         "ConvTranspose" => conv_transpose,
         "Col2Im" => col2im,
+        "CausalConvWithState" => causal,
         _ => return None,
     })
 }
@@ -193,6 +194,37 @@ fn conv_transpose(cx: &mut Cx<'_, '_>) -> Outs {
         }
     }
     cx.same(y)
+}
+
+/// A convolution of each channel `[B, C, L]` by itself that sees no later element; what it still
+/// needs of this call goes to the next one.
+fn causal(cx: &mut Cx<'_, '_>) -> Outs {
+    let (x, weight, bias) = (cx.x(0)?, cx.x(1)?, cx.opt(2)?);
+    let channels = cx.need_extent(weight, 0, "a convolution of channels")?;
+    let before = cx.need_extent(weight, 2, "a kernel")?.saturating_sub(1) as i64;
+    let seen = match cx.opt(3)? {
+        Some(past) if before > 0 => cx.concat(vec![past, x], 2)?,
+        _ => padded(cx, x, &[(0, 0), (0, 0), (before, 0)], "constant", 0.0)?,
+    };
+    let mut y = cx.push(Conv {
+        x: seen,
+        weight,
+        bias,
+        strides: None,
+        pad_type: PadType::Valid,
+        pad: None,
+        dilations: None,
+        groups: channels as i32,
+    })?;
+    if matches!(cx.text_attr("activation", "none"), "silu" | "swish") {
+        y = cx.push(Silu { x: y })?;
+    }
+    let elem = cx.elem(0);
+    let mut outs = vec![Out::Value(y, elem)];
+    if cx.outputs.get(1) == Some(&true) && before > 0 {
+        outs.push(Out::Value(cx.slice(seen, 2, -before, None)?, elem));
+    }
+    Ok(outs)
 }
 
 /// Blocks `[N, C * k, L]` added up where they lie in an image: a transposed convolution whose

@@ -97,8 +97,7 @@ fn cast(cx: &mut Cx<'_, '_>) -> Outs {
         return Ok(vec![super::super::importer::Out::Same(cx.val(0)?)]);
     }
     let small_float = matches!(to, Elem::F8E4M3 | Elem::F8E5M2);
-    let small_int = matches!(to, Elem::I4 | Elem::U4 | Elem::U2);
-    if small_float || small_int {
+    if small_float {
         return Err(Why(format!("MIL rounds nothing to {}", to.name())));
     }
     let x = cx.x(0)?;

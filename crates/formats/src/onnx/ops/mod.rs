@@ -26,6 +26,31 @@ mod signal;
 
 use super::cx::Import;
 
+/// Why there is no import of an op.
+pub fn missing(domain: &str, op: &str) -> String {
+    let why = match (domain, op) {
+        ("ai.onnx.ml", _) => "trees, encoders and the like have no ops in MIL",
+        ("ai.onnx.preview.training", _) => "no program here trains",
+        ("", _) if op.contains("Sequence") || op.starts_with("Optional") => {
+            "MIL has tensors, no sequences and no values that may be absent"
+        }
+        ("", "StringConcat" | "StringNormalizer" | "StringSplit" | "RegexFullMatch") => {
+            "MIL computes nothing with strings"
+        }
+        ("", "TfIdfVectorizer") => "MIL has no op that counts n-grams",
+        ("", "ImageDecoder") => "MIL decodes no files",
+        ("", "Unique") => "MIL has no op that finds distinct elements",
+        ("", "NonMaxSuppression") => "MIL's returns a fixed number of boxes, padded",
+        ("", "DeformConv" | "MaxUnpool" | "RoiAlign" | "MaxRoiPool") => {
+            "MIL has no op that moves windows by computed distances"
+        }
+        ("", "BitCast") => "MIL has no op on bits",
+        ("", _) => "there is no import of this op",
+        _ => return format!("there is no import of ops of {domain}"),
+    };
+    why.to_owned()
+}
+
 /// The import of an op of a domain; `None` when there is none.
 pub fn find(domain: &str, op: &str) -> Option<Import> {
     let standard: &[fn(&str) -> Option<Import>] = &[

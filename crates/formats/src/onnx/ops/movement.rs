@@ -50,7 +50,11 @@ fn reshape(cx: &mut Cx<'_, '_>) -> Outs {
         return cx.same(y);
     }
     let shape = cx.x(1)?;
-    let dims = cx.im.graph.types().dims(shape).unwrap_or_default();
+    let Some(dims) = cx.im.graph.types().dims(shape) else {
+        let shape = if allow_zero { shape } else { with_copies(cx, x, shape)? };
+        let y = cx.push(Reshape { x, shape })?;
+        return cx.same(y);
+    };
     let zeros = !allow_zero && dims.contains(&Dim::Fixed(0));
     let shape = match zeros {
         false => shape,
@@ -69,6 +73,17 @@ fn reshape(cx: &mut Cx<'_, '_>) -> Outs {
     };
     let y = cx.push(Reshape { x, shape })?;
     cx.same(y)
+}
+
+/// A computed shape whose zeros stand for extents of `x`.
+fn with_copies(cx: &mut Cx<'_, '_>, x: Value, shape: Value) -> Result<Value, Why> {
+    let (n, rank) = (cx.need_extent(shape, 0, "a shape")? as usize, cx.rank(x));
+    let parts: Vec<Part> =
+        (0..n).map(|i| if i < rank { Part::Of(x, i) } else { Part::N(1) }).collect();
+    let copied = cx.shape_of(&parts, false)?;
+    let zero = cx.int_like(0)?;
+    let copies = cx.push(Equal { x: shape, y: zero })?;
+    cx.select(copies, copied, shape)
 }
 
 fn flatten(cx: &mut Cx<'_, '_>) -> Outs {
