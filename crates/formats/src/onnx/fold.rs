@@ -24,9 +24,8 @@ pub fn fold(op: &str, attrs: &Attributes<'_>, x: &[Option<Lit>], version: i64) -
         "Equal" | "Greater" | "Less" | "GreaterOrEqual" | "LessOrEqual" | "And" | "Or" | "Xor" => {
             comparison(op, a, at(1)?)
         }
-        "Neg" | "Abs" | "Floor" | "Ceil" | "Sqrt" | "Round" | "Reciprocal" | "Not" | "Sign" => {
-            unary(op, a)
-        }
+        "Neg" | "Abs" | "Floor" | "Ceil" | "Sqrt" | "Round" | "Reciprocal" | "Not" | "Sign"
+        | "Relu" => unary(op, a),
         "Where" => chosen(a, at(1)?, at(2)?),
         "Reshape" => {
             let shape = at(1)?.as_ints()?;
@@ -199,6 +198,7 @@ fn unary(op: &str, a: &Lit) -> Option<Lit> {
                 "Abs" => x.checked_abs(),
                 "Not" if a.elem == Elem::Bool => Some(1 - x),
                 "Sign" => Some(x.signum()),
+                "Relu" => Some(x.max(0)),
                 _ => None,
             };
             Data::Ints(v.iter().map(one).collect::<Option<_>>()?)
@@ -213,6 +213,7 @@ fn unary(op: &str, a: &Lit) -> Option<Lit> {
                     "Sqrt" => x.sqrt(),
                     "Round" => x.round_ties_even(),
                     "Reciprocal" => 1.0 / x,
+                    "Relu" if !x.is_nan() => x.max(0.0),
                     _ => return None,
                 };
                 Some(rounded(exact, a.elem))

@@ -11,6 +11,7 @@ use russet_ir::{
 use super::Options;
 use super::elem::Elem;
 use super::importer::{Importer, Scope, Why};
+use super::lit::{Data, Lit};
 use super::names::word;
 use super::proto::{DimensionValue, GraphProto, ValueInfoProto};
 use crate::Error;
@@ -41,9 +42,8 @@ pub fn inputs<'m>(
         bound.add(path, info, shapes)?;
     }
     for info in inputs {
-        if let Some(value) = options.values.get(&info.name) {
-            let elem = stated(info).unwrap_or(Elem::F32);
-            let v = im.constant(&info.name, elem, value.clone());
+        if let Some((value, elem)) = known(info, options) {
+            let v = im.constant(&info.name, elem, value);
             scope.insert(&info.name, v);
             continue;
         }
@@ -156,6 +156,23 @@ impl Bound {
         }
         symbols
     }
+}
+
+/// The constant an input is, when the user says what it is.
+fn known(info: &ValueInfoProto, options: &Options) -> Option<(Tensor, Elem)> {
+    let elem = stated(info)?;
+    if let Some(value) = options.values.get(&info.name) {
+        return Some((value.clone(), elem));
+    }
+    let numbers =
+        options.numbers.get(&info.name).or_else(|| options.numbers.get(&word(&info.name)))?;
+    let scalar = numbers.len() == 1 && dims(info).is_some_and(|d| d.is_empty());
+    let shape = if scalar { vec![] } else { vec![numbers.len()] };
+    let data = match elem.is_float() {
+        true => Data::Floats(numbers.clone()),
+        false => Data::Ints(numbers.iter().map(|&x| x as i64).collect()),
+    };
+    Some((Lit { elem, shape, data }.tensor()?, elem))
 }
 
 /// The element type an input states.

@@ -40,11 +40,18 @@ pub struct Options {
     /// Inputs that are constants of the program instead, by name: axes and shapes that a graph takes
     /// as inputs must be known when a program is written.
     pub values: BTreeMap<String, Tensor>,
+    /// The same as numbers, of a scalar or a vector.
+    pub numbers: BTreeMap<String, Vec<f64>>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { opset: Opset::Ios18, shapes: Vec::new(), values: BTreeMap::new() }
+        Options {
+            opset: Opset::Ios18,
+            shapes: Vec::new(),
+            values: BTreeMap::new(),
+            numbers: BTreeMap::new(),
+        }
     }
 }
 

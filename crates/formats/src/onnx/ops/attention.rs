@@ -11,6 +11,7 @@ pub fn find(op: &str) -> Option<Import> {
     Some(match op {
         "Attention" => attention,
         "RotaryEmbedding" => rotary,
+        "LinearAttention" => linear,
         _ => return None,
     })
 }
@@ -362,4 +363,87 @@ pub fn first_keys(cx: &mut Cx<'_, '_>, lengths: Value, keys: Part) -> Result<Val
     let places = cx.push(Range1d { end, start: zero, step: one })?;
     let lengths = cx.reshape(lengths, &[Part::Rest, Part::N(1), Part::N(1), Part::N(1)])?;
     cx.push(Less { x: places, y: lengths })
+}
+
+/// Steps up to which a recurrence is written out.
+const STEPS_MAX: u64 = 1024;
+
+/// Attention whose keys and values are summed up in a state `[B, H, Dk, Dv]`, step by step.
+fn linear(cx: &mut Cx<'_, '_>) -> Outs {
+    let rule = cx.text_attr("update_rule", "gated_delta");
+    let (gated, corrected) = (rule.contains("gated"), rule.contains("delta"));
+    let n = |cx: &Cx<'_, '_>, name: &str| cx.int_attr(name, 0).max(0) as u64;
+    let (n_q, n_kv) = (n(cx, "q_num_heads"), n(cx, "kv_num_heads"));
+    if n_kv == 0 || !n_q.is_multiple_of(n_kv) {
+        return Err(Why(format!("{n_q} heads that share {n_kv}")));
+    }
+    let (given, key, value) = (cx.x(0)?, cx.x(1)?, cx.x(2)?);
+    let q = wide_heads(cx, given, n_q)?;
+    let (k, v) = (wide_heads(cx, key, n_kv)?, wide_heads(cx, value, n_kv)?);
+    let decay = match cx.opt(4)? {
+        Some(d) if gated => Some(wide_heads(cx, d, n_kv)?),
+        _ => None,
+    };
+    let beta = match cx.opt(5)? {
+        Some(b) if corrected => {
+            let heads_n = cx.need_extent(b, 2, "a step's weight")?;
+            Some(wide_heads(cx, b, heads_n)?)
+        }
+        _ => None,
+    };
+    let steps = cx.need_extent(q, 2, "a recurrence")?;
+    if steps > STEPS_MAX || steps == 0 {
+        return Err(Why(format!("a recurrence of {steps} steps")));
+    }
+    let d_k = cx.need_extent(k, 3, "a head")?;
+    let scale = match cx.float_attr("scale", 0.0) {
+        0.0 => 1.0 / (d_k as f64).sqrt(),
+        s => s.into(),
+    };
+    let mut state = match cx.opt(3)? {
+        Some(past) => Some(cx.cast(past, DType::F32)?),
+        None => None,
+    };
+    let mut made = Vec::new();
+    for t in 0..steps as i64 {
+        let at = |cx: &mut Cx<'_, '_>, v: Value| cx.slice(v, 2, t, Some(t + 1));
+        let (q, k, mut v) = (at(cx, q)?, at(cx, k)?, at(cx, v)?);
+        if let (Some(decay), Some(s)) = (decay, state) {
+            // [B, H, 1, Dk or 1]: of each key column, over all value columns.
+            let decay = at(cx, decay)?;
+            let kept = cx.push(Exp { x: decay })?;
+            let kept = cx.transpose(kept, &[0, 1, 3, 2])?;
+            state = Some(cx.mul(s, kept)?);
+        }
+        if let Some(beta) = beta {
+            let beta = at(cx, beta)?;
+            if let Some(s) = state {
+                let known = cx.matmul(k, s)?;
+                v = cx.sub(v, known)?;
+            }
+            v = cx.mul(v, beta)?;
+        }
+        let more = cx.push(Matmul { x: k, y: v, transpose_x: true, transpose_y: false })?;
+        let now = match state {
+            Some(s) => cx.add(s, more)?,
+            None => more,
+        };
+        state = Some(now);
+        let seen = repeated(cx, now, n_q / n_kv)?;
+        made.push(cx.matmul(q, seen)?);
+    }
+    let all = cx.concat(made, 2)?;
+    let all = cx.scale(all, scale)?;
+    let y = joined(cx, all)?;
+    let dtype = cx.dtype(given);
+    let y = cx.cast(y, dtype)?;
+    let kind = if cx.has(3) { cx.elem(3) } else { cx.elem(0) };
+    let state = cx.cast(state.ok_or("no state")?, kind.computed())?;
+    Ok(vec![Out::Value(y, cx.elem(0)), Out::Value(state, kind)])
+}
+
+/// Heads in fp32.
+fn wide_heads(cx: &mut Cx<'_, '_>, v: Value, n: u64) -> Result<Value, Why> {
+    let v = cx.cast(v, DType::F32)?;
+    heads(cx, v, n)
 }

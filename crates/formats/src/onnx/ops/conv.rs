@@ -221,7 +221,10 @@ fn causal(cx: &mut Cx<'_, '_>) -> Outs {
     }
     let elem = cx.elem(0);
     let mut outs = vec![Out::Value(y, elem)];
-    if cx.outputs.get(1) == Some(&true) && before > 0 {
+    if cx.outputs.get(1) == Some(&true) {
+        if before == 0 {
+            return Err(Why::from("the state of a kernel of one element is empty"));
+        }
         outs.push(Out::Value(cx.slice(seen, 2, -before, None)?, elem));
     }
     Ok(outs)
