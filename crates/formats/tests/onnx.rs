@@ -251,3 +251,39 @@ fn damaged_files_are_errors() {
     let empty = ModelProto { ir_version: 8, ..Default::default() };
     assert_eq!(parse(&empty, &Options::default()).unwrap_err().code(), "malformed");
 }
+
+/// Seeds of the fuzzer with bytes changed, and models of changed numbers: errors, no panics.
+#[test]
+fn changed_models_are_errors_or_programs() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/onnx");
+    let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
+    files.sort();
+    assert!(files.len() > 8);
+    let mut state = 1u64;
+    let mut next = move || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as usize
+    };
+    let strange = [0u8, 1, 2, 3, 7, 8, 127, 128, 255];
+    let mut imported = 0;
+    for file in files {
+        let seed = fs::read(&file).unwrap();
+        for round in 0..400 {
+            let mut bytes = seed.clone();
+            for _ in 0..(round % 4) {
+                let at = next() % bytes.len();
+                bytes[at] = match next() % 3 {
+                    0 => strange[next() % strange.len()],
+                    1 => bytes[at] ^ (1 << (next() % 8)),
+                    _ => next() as u8,
+                };
+            }
+            let source = onnx::parse(bytes.into(), Path::new("m.onnx"), &Options::default());
+            if let Ok(source) = source {
+                imported += 1;
+                assert_eq!(verify_program(&source.program), [], "{}", file.display());
+            }
+        }
+    }
+    assert!(imported > 1000, "{imported}");
+}

@@ -32,6 +32,9 @@ pub struct Cx<'a, 'm> {
     base: String,
 }
 
+/// Elements beyond which a shape is none that anything is computed on: int32 counts them.
+const ELEMENTS_MAX: u64 = i32::MAX as u64;
+
 /// One extent of a shape: a number, that of an axis of a value, or what is left.
 #[derive(Debug, Clone, Copy)]
 pub enum Part {
@@ -195,8 +198,11 @@ impl<'a, 'm> Cx<'a, 'm> {
         self.dtype(v).is_float()
     }
 
+    /// The shape as numbers; None while there is a symbol, or more elements than any tensor has.
     pub fn fixed_shape(&self, v: Value) -> Option<Vec<u64>> {
-        self.im.graph.shape(v).iter().map(Dim::fixed).collect()
+        let ty = self.im.graph.ty(v).tensor()?;
+        ty.n_elements().filter(|&n| n <= ELEMENTS_MAX)?;
+        ty.fixed_shape()
     }
 
     /// The shape as numbers, which `what` needs.
@@ -211,7 +217,14 @@ impl<'a, 'm> Cx<'a, 'm> {
     pub fn need_extent(&self, v: Value, axis: usize, what: &str) -> Result<u64, Why> {
         let dim = self.shape(v).get(axis).cloned();
         let dim = dim.ok_or_else(|| Why(format!("{what} needs an axis {axis}")))?;
-        dim.fixed().ok_or_else(|| Why(format!("{what} needs a fixed extent, it is {dim}")))
+        let fixed = dim.fixed().filter(|&n| n <= ELEMENTS_MAX);
+        fixed.ok_or_else(|| Why(format!("{what} needs a fixed extent, it is {dim}")))
+    }
+
+    /// Is there such an axis?
+    fn check_axis(&self, v: Value, axis: usize) -> Result<(), Why> {
+        let rank = self.rank(v);
+        if axis < rank { Ok(()) } else { Err(Why(format!("axis {axis} of {rank} does not exist"))) }
     }
 
     pub fn axis(&self, v: Value, axis: i64) -> Result<usize, Why> {
@@ -410,6 +423,11 @@ impl<'a, 'm> Cx<'a, 'm> {
 
     /// A vector of these extents. A single unknown one is the rest, where there may be one.
     pub fn shape_of(&mut self, parts: &[Part], may_rest: bool) -> Result<Value, Why> {
+        for part in parts {
+            if let Part::Of(v, axis) = *part {
+                self.check_axis(v, axis)?;
+            }
+        }
         let extent = |p: &Part| match *p {
             Part::N(n) => Some(n as i64),
             Part::Of(v, axis) => self.shape(v)[axis].fixed().map(|n| n as i64),
@@ -437,6 +455,7 @@ impl<'a, 'm> Cx<'a, 'm> {
 
     /// The extent of an axis as a vector of one.
     pub fn extent(&mut self, v: Value, axis: usize) -> Result<Value, Why> {
+        self.check_axis(v, axis)?;
         if let Some(n) = self.shape(v)[axis].fixed() {
             return self.vector(&[n as i64]);
         }
@@ -455,7 +474,7 @@ impl<'a, 'm> Cx<'a, 'm> {
     pub fn is_fixed(&self, part: Part) -> bool {
         match part {
             Part::N(_) => true,
-            Part::Of(v, axis) => self.shape(v)[axis].fixed().is_some(),
+            Part::Of(v, axis) => self.shape(v).get(axis).is_some_and(|d| d.fixed().is_some()),
             Part::Rest => false,
         }
     }
@@ -472,6 +491,7 @@ impl<'a, 'm> Cx<'a, 'm> {
         begin: i64,
         end: Option<i64>,
     ) -> Result<Value, Why> {
+        self.check_axis(x, axis)?;
         let rank = self.rank(x);
         let mut begins = vec![0; rank];
         let mut ends = vec![0; rank];
@@ -496,7 +516,7 @@ impl<'a, 'm> Cx<'a, 'm> {
         let x = self.expand_dims(x, &(0..missing).collect::<Vec<_>>())?;
         let fixed = |cx: &Self, p: &Part| match *p {
             Part::N(n) => Some(n),
-            Part::Of(v, axis) => cx.shape(v)[axis].fixed(),
+            Part::Of(v, axis) => cx.shape(v).get(axis).and_then(Dim::fixed),
             Part::Rest => None,
         };
         let wanted: Vec<Option<u64>> = shape.iter().map(|p| fixed(self, p)).collect();

@@ -127,7 +127,7 @@ fn fields(t: &TensorProto, elem: Elem) -> Vec<u8> {
 /// A sparse tensor, made dense.
 pub fn sparse(t: &SparseTensorProto, files: &Files) -> Result<(Tensor, Elem), Why> {
     /// Elements of a dense tensor made of a sparse one: the file does not bound them.
-    const DENSE_MAX: u64 = 1 << 26;
+    const DENSE_MAX: u64 = 1 << 24;
     let values = t.values.as_ref().ok_or("it has no values")?;
     let (values, elem) = tensor(values, files)?;
     let indices = t.indices.as_ref().ok_or("it has no indices")?;

@@ -124,9 +124,9 @@ impl<'m> Scope<'_, 'm> {
     }
 }
 
-/// Nodes beyond which a model is refused: functions that call functions, and loops in loops,
-/// double with every level.
-const N_NODES_MAX: usize = 4_000_000;
+/// Nodes that may come out of functions and loops beside those of the file: functions that call
+/// functions, and loops in loops, double with every level.
+const N_UNFOLDED_MAX: usize = 250_000;
 /// Functions in functions.
 const DEPTH_MAX: usize = 32;
 /// Problems kept; more would be read by nobody.
@@ -142,10 +142,17 @@ pub struct Importer<'m> {
     slots: Vec<Slot>,
     functions: HashMap<(&'m str, &'m str), &'m FunctionProto>,
     n_nodes: usize,
+    n_nodes_max: usize,
 }
 
 impl<'m> Importer<'m> {
-    pub fn new(opset: Opset, functions: &'m [FunctionProto], files: &'m Files) -> Importer<'m> {
+    /// For a file of `n_nodes` nodes.
+    pub fn new(
+        opset: Opset,
+        functions: &'m [FunctionProto],
+        files: &'m Files,
+        n_nodes: usize,
+    ) -> Importer<'m> {
         let by_name = |f: &'m FunctionProto| ((f.domain.as_str(), f.name.as_str()), f);
         Importer {
             graph: Graph::new("main"),
@@ -156,6 +163,7 @@ impl<'m> Importer<'m> {
             slots: Vec::new(),
             functions: functions.iter().map(by_name).collect(),
             n_nodes: 0,
+            n_nodes_max: n_nodes + N_UNFOLDED_MAX,
         }
     }
 
@@ -365,9 +373,9 @@ impl<'m> Importer<'m> {
         scope: &Scope<'_, 'm>,
     ) -> Result<Vec<Option<Val>>, Why> {
         self.n_nodes += 1;
-        if self.n_nodes > N_NODES_MAX {
-            let once = self.n_nodes == N_NODES_MAX + 1;
-            let why = format!("the model unfolds to more than {N_NODES_MAX} nodes");
+        if self.n_nodes > self.n_nodes_max {
+            let once = self.n_nodes == self.n_nodes_max + 1;
+            let why = format!("the model unfolds to more than {} nodes", self.n_nodes_max);
             return Err(if once { Why(why) } else { Why::reported() });
         }
         let mut inputs = Vec::with_capacity(node.input.len());

@@ -213,6 +213,10 @@ fn input(
             return Err(Why(format!("its rank is not known: state it, `--shapes {name}=1x…`")));
         }
     };
+    let shape: Vec<Dim> = shape;
+    if let Some(n) = shape.iter().filter_map(Dim::fixed).find(|&n| n > i32::MAX as u64) {
+        return Err(Why(format!("an extent of {n}")));
+    }
     let outer = outer_dtype(elem, im.opset);
     let name = im.graph.unique_name(&word(&info.name));
     let v = im.graph.add_input(&name, TensorType { dtype: outer, shape });

@@ -97,7 +97,7 @@ fn import(bytes: Bytes, path: &Path, files: Files, options: &Options) -> Result<
     let Some(graph) = &model.graph else {
         return Err(Error::malformed(path, None, "it is an ONNX model without a graph"));
     };
-    let mut importer = Importer::new(options.opset, &model.functions, &files);
+    let mut importer = Importer::new(options.opset, &model.functions, &files, graph.node.len());
     let mut scope = Scope::of_model(&model.opset_import);
     importer.initializers(graph, &mut scope);
     interface::inputs(&mut importer, graph, &mut scope, path, options)?;

@@ -3,7 +3,7 @@
 use russet_ir::ops::*;
 use russet_ir::{DType, Dim, Value};
 
-use super::super::cx::{Cx, Import, Outs, Part};
+use super::super::cx::{Cx, Import, Outs, Part, saturated};
 use super::super::elem::Elem;
 use super::super::importer::{Out, Why};
 
@@ -120,7 +120,7 @@ pub fn visible(
         let end = cx.squeeze(extent, &[0])?;
         let (zero, one) = (cx.int_like(0)?, cx.int_like(1)?);
         let all = match cx.im.graph.types().ints(end).as_deref() {
-            Some(&[n]) => cx.vector(&(0..n).collect::<Vec<_>>())?,
+            Some(&[n]) if n <= 1 << 16 => cx.vector(&(0..n).collect::<Vec<_>>())?,
             _ => cx.push(Range1d { end, start: zero, step: one })?,
         };
         cx.expand_dims(all, &[axis])
@@ -144,12 +144,12 @@ pub fn visible(
         and(cx, behind)?;
     }
     if left >= 0 {
-        let end = cx.int_like(left as i32)?;
+        let end = cx.int_like(saturated(left))?;
         let near = cx.push(LessEqual { x: distance, y: end })?;
         and(cx, near)?;
     }
     if right >= 0 {
-        let end = cx.int_like(-(right as i32))?;
+        let end = cx.int_like(saturated(-right))?;
         let near = cx.push(GreaterEqual { x: distance, y: end })?;
         and(cx, near)?;
     }
@@ -160,7 +160,7 @@ fn attention(cx: &mut Cx<'_, '_>) -> Outs {
     let (mut q, mut k, mut v) = (cx.x(0)?, cx.x(1)?, cx.x(2)?);
     let flat = cx.rank(q) == 3;
     if flat {
-        let n = |cx: &Cx<'_, '_>, name: &str| cx.int_attr(name, 0).max(0) as u64;
+        let n = |cx: &Cx<'_, '_>, name: &str| cx.int_attr(name, 0).clamp(0, 1 << 20) as u64;
         let (n_q, n_kv) = (n(cx, "q_num_heads"), n(cx, "kv_num_heads"));
         (q, k, v) = (heads(cx, q, n_q)?, heads(cx, k, n_kv)?, heads(cx, v, n_kv)?);
     }
@@ -321,7 +321,7 @@ pub fn rotary_of(
 ) -> Result<Value, Why> {
     let flat = cx.rank(x) == 3;
     let apart = if flat {
-        let n = cx.int_attr("num_heads", 0).max(0) as u64;
+        let n = cx.int_attr("num_heads", 0).clamp(0, 1 << 20) as u64;
         let width = cx.need_extent(x, 2, "heads")?;
         // Where it is not said, the tables have a column for each pair.
         let table = cx.need_extent(cos, cx.rank(cos) - 1, "a table of angles")?;
@@ -372,7 +372,7 @@ const STEPS_MAX: u64 = 1024;
 fn linear(cx: &mut Cx<'_, '_>) -> Outs {
     let rule = cx.text_attr("update_rule", "gated_delta");
     let (gated, corrected) = (rule.contains("gated"), rule.contains("delta"));
-    let n = |cx: &Cx<'_, '_>, name: &str| cx.int_attr(name, 0).max(0) as u64;
+    let n = |cx: &Cx<'_, '_>, name: &str| cx.int_attr(name, 0).clamp(0, 1 << 20) as u64;
     let (n_q, n_kv) = (n(cx, "q_num_heads"), n(cx, "kv_num_heads"));
     if n_kv == 0 || !n_q.is_multiple_of(n_kv) {
         return Err(Why(format!("{n_q} heads that share {n_kv}")));

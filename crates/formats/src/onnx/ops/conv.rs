@@ -30,7 +30,7 @@ impl Window {
     /// What the attributes say, for a kernel of these extents on `x`.
     pub fn of(cx: &Cx<'_, '_>, x: Value, kernel: Vec<i64>) -> Result<Window, Why> {
         let n = kernel.len();
-        if cx.rank(x) != n + 2 || kernel.iter().any(|&k| k < 1) {
+        if cx.rank(x) != n + 2 || kernel.iter().any(|k| !(1..1 << 20).contains(k)) {
             return Err(Why(format!("a kernel {kernel:?} on {} axes", cx.rank(x))));
         }
         let list = |name: &str| -> Result<Vec<i64>, Why> {
@@ -135,9 +135,9 @@ fn conv_transpose(cx: &mut Cx<'_, '_>) -> Outs {
     let auto = cx.text_attr("auto_pad", "NOTSET").starts_with("SAME");
     let upper = cx.text_attr("auto_pad", "NOTSET") == "SAME_UPPER";
     let wanted = cx.attrs.ints("output_shape").map(|s| s[s.len().saturating_sub(n)..].to_vec());
-    let wanted = wanted.filter(|w| w.len() == n);
+    let wanted = wanted.filter(|w| w.len() == n && w.iter().all(|w| (1..1 << 30).contains(w)));
     let more = cx.attrs.ints("output_padding").map_or(vec![0; n], <[i64]>::to_vec);
-    if more.len() != n {
+    if more.len() != n || more.iter().any(|m| !(0..1 << 20).contains(m)) {
         return Err(Why(format!("output_padding {more:?} for {n} axes")));
     }
     let mut window = match auto {
@@ -145,7 +145,8 @@ fn conv_transpose(cx: &mut Cx<'_, '_>) -> Outs {
         true => {
             let list = |name: &str| cx.attrs.ints(name).map_or(vec![1; n], <[i64]>::to_vec);
             let (strides, dilations) = (list("strides"), list("dilations"));
-            if strides.len() != n || dilations.len() != n {
+            let sane = |v: &[i64]| v.len() == n && v.iter().all(|i| (1..1 << 20).contains(i));
+            if !sane(&strides) || !sane(&dilations) || kernel.iter().any(|&k| k > 1 << 20) {
                 return Err(Why::from("strides of other axes"));
             }
             Window { kernel, strides, dilations, pads: vec![(0, 0); n] }
@@ -237,12 +238,15 @@ fn col2im(cx: &mut Cx<'_, '_>) -> Outs {
     let (image, block) = (cx.ints(1, "image_shape")?, cx.ints(2, "block_shape")?);
     let n = block.len();
     let channels = cx.need_extent(x, 1, "blocks of columns")?;
-    let taps: i64 = block.iter().product();
+    let taps = block.iter().try_fold(1i64, |n, &b| n.checked_mul(b)).unwrap_or(0);
     let list = |name: &str| cx.attrs.ints(name).map_or(vec![1; n], <[i64]>::to_vec);
     let (strides, dilations) = (list("strides"), list("dilations"));
     let pads = cx.attrs.ints("pads").map_or(vec![0; 2 * n], <[i64]>::to_vec);
     let sizes = [image.len(), strides.len(), dilations.len(), pads.len() / 2];
-    if taps < 1 || sizes != [n; 4] || !channels.is_multiple_of(taps as u64) || taps > 4096 {
+    let mut all = image.iter().chain(&strides).chain(&dilations).chain(&pads);
+    let sane = all.all(|i| (0..1 << 20).contains(i)) && block.iter().all(|&b| b > 0);
+    let bounded = taps <= 4096 && channels.saturating_mul(taps as u64) <= 1 << 24;
+    if taps < 1 || sizes != [n; 4] || !channels.is_multiple_of(taps as u64) || !sane || !bounded {
         return Err(Why(format!("blocks {block:?} of {channels} channels")));
     }
     let groups = channels / taps as u64;

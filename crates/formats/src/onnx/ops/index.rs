@@ -216,10 +216,13 @@ fn tensor_scatter(cx: &mut Cx<'_, '_>) -> Outs {
         cx.need_extent(update, axis, "an update of a cache")?,
     );
     let shape = cx.shape(update);
+    if m > 1 << 20 {
+        return Err(Why(format!("an update of {m}")));
+    }
     let starts = match cx.opt(2)? {
         Some(v) => v,
         None => {
-            let batch = cx.need_extent(cache, 0, "a cache")?;
+            let batch = cx.need_extent(cache, 0, "a cache")?.min(1 << 20);
             cx.vector(&vec![0; batch as usize])?
         }
     };

@@ -142,7 +142,7 @@ fn mask_of_keys(cx: &mut Cx<'_, '_>, mask: Value, keys: Part) -> Result<Value, W
 }
 
 fn n_heads(cx: &Cx<'_, '_>, name: &str) -> u64 {
-    cx.int_attr(name, 0).max(0) as u64
+    u64::try_from(cx.int_attr(name, 0)).ok().filter(|&n| n < 1 << 20).unwrap_or(0)
 }
 
 fn attention(cx: &mut Cx<'_, '_>) -> Outs {
@@ -162,7 +162,8 @@ fn attention(cx: &mut Cx<'_, '_>) -> Outs {
         Some(&[q, k, v]) => [q, k, v],
         _ => [(whole / 3) as i64; 3],
     };
-    if sizes.iter().sum::<i64>() != whole as i64 || sizes.iter().any(|&s| s < 1) {
+    let sane = sizes.iter().all(|s| (1..1 << 31).contains(s));
+    if !sane || sizes.iter().sum::<i64>() != whole as i64 {
         return Err(Why(format!("{sizes:?} of {whole} columns")));
     }
     let q = cx.slice(all, 2, 0, Some(sizes[0]))?;
@@ -290,6 +291,9 @@ fn group_query(cx: &mut Cx<'_, '_>) -> Outs {
         (Some(k), Some(v)) => (query, k, v),
         _ => {
             let width = cx.need_extent(query, 2, "packed heads")?;
+            if n == 0 {
+                return Err(Why::from("no heads"));
+            }
             let each = width / (n + 2 * n_kv);
             let (a, b) = ((n * each) as i64, ((n + n_kv) * each) as i64);
             let q = cx.slice(query, 2, 0, Some(a))?;
@@ -392,7 +396,7 @@ fn matmul_bits(cx: &mut Cx<'_, '_>) -> Outs {
     if cx.has(4) {
         return Err(Why::from("blocks in another order (`g_idx`) are not read"));
     }
-    let at = |name: &str| cx.int_attr(name, 0).max(0) as u64;
+    let at = |name: &str| u64::try_from(cx.int_attr(name, 0).min(1 << 30)).unwrap_or(0);
     let (k, n, block) = (at("K"), at("N"), at("block_size").max(1));
     let bits = cx.int_attr("bits", 4);
     let blocks = k.div_ceil(block);

@@ -178,11 +178,11 @@ fn split(cx: &mut Cx<'_, '_>) -> Outs {
         }
         Dim::Symbol(_) => {
             let mut parts = Vec::new();
-            let mut at = 0;
+            let mut at = 0i64;
             for (i, &n) in sizes.iter().enumerate() {
-                let end = (i + 1 < sizes.len()).then_some(at + n);
+                let end = (i + 1 < sizes.len()).then_some(at.saturating_add(n));
                 parts.push(cx.slice(x, axis, at, end)?);
-                at += n;
+                at = at.saturating_add(n);
             }
             parts
         }
@@ -372,7 +372,7 @@ fn pad(cx: &mut Cx<'_, '_>) -> Outs {
         Some(axes) => cx.axes(x, &axes)?,
         None => (0..rank).collect(),
     };
-    if pads.len() != 2 * axes.len() {
+    if pads.len() != 2 * axes.len() || pads.iter().any(|p| p.unsigned_abs() > 1 << 30) {
         return Err(Why(format!("{} numbers of padding for {} axes", pads.len(), axes.len())));
     }
     let mut all = vec![(0, 0); rank];
@@ -437,7 +437,7 @@ pub fn padded(
     }
     for (axis, &(before, after)) in pads.iter().enumerate().filter(|(_, p)| **p != (0, 0)) {
         let n = cx.need_extent(x, axis, "this padding")? as i64;
-        if n == 0 || before.max(after) > 1 << 20 {
+        if n == 0 || n > 1 << 22 || before.max(after) > 1 << 20 {
             return Err(Why(format!("{before} and {after} elements around {n}")));
         }
         let place = |i: i64| match mode {
@@ -494,7 +494,7 @@ fn trilu(cx: &mut Cx<'_, '_>) -> Outs {
 pub fn triangle(cx: &mut Cx<'_, '_>, x: Value, k: i64, upper: bool) -> Result<Value, Why> {
     let band = |low: i64, high: i64| BandPart { x, lower: saturated(low), upper: saturated(high) };
     if upper && k <= 0 {
-        return cx.push(band(-k, -1));
+        return cx.push(band(k.saturating_neg(), -1));
     }
     if !upper && k >= 0 {
         return cx.push(band(-1, k));
@@ -532,6 +532,9 @@ fn center_crop_pad(cx: &mut Cx<'_, '_>) -> Outs {
         }
         None => (0..cx.rank(x)).collect(),
     };
+    if wanted.iter().any(|n| !(0..1 << 30).contains(n)) {
+        return Err(Why(format!("extents {wanted:?}")));
+    }
     let mut pads = vec![(0, 0); cx.rank(x)];
     for (&axis, &n) in axes.iter().zip(&wanted) {
         let more = n - cx.need_extent(x, axis, "a crop around the middle")? as i64;

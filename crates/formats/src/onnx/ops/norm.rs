@@ -104,7 +104,7 @@ fn layer(cx: &mut Cx<'_, '_>) -> Outs {
     let (gamma, beta) = (cx.opt(1)?, cx.opt(2)?);
     let y = layer_norm(cx, x, axis, (gamma, beta), epsilon)?;
     let mut outs = vec![Out::Value(y, cx.elem(0))];
-    if cx.outputs[1..].contains(&true) {
+    if cx.outputs.iter().skip(1).any(|&named| named) {
         let wide = cx.cast(x, DType::F32)?;
         let axes: Vec<usize> = (axis..cx.rank(x)).collect();
         let (_, mean, inverse) = normalized(cx, wide, &axes, epsilon)?;

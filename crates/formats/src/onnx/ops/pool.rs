@@ -63,7 +63,7 @@ fn taps(
     mut combine: impl FnMut(&mut Cx<'_, '_>, Value, Value) -> Result<Value, Why>,
 ) -> Result<Value, Why> {
     let n = window.kernel.len();
-    let count: i64 = window.kernel.iter().product();
+    let count = window.kernel.iter().fold(1i64, |n, &k| n.saturating_mul(k));
     if count > TAPS_MAX {
         return Err(Why(format!("a pool over windows with gaps of {count} elements")));
     }
@@ -202,7 +202,7 @@ fn lp_pool(cx: &mut Cx<'_, '_>) -> Outs {
             exclude_padding_from_average: false,
             ceil_mode: false,
         })?;
-        cx.scale(mean, window.kernel.iter().product::<i64>() as f64)?
+        cx.scale(mean, window.kernel.iter().map(|&k| k as f64).product())?
     };
     let y = power(cx, total, 1.0 / p)?;
     cx.same(y)

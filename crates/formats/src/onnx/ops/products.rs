@@ -241,8 +241,8 @@ fn contracted(
 fn det(cx: &mut Cx<'_, '_>) -> Outs {
     let x = cx.x(0)?;
     let rank = cx.rank(x);
-    let n = cx.need_extent(x, rank - 1, "a determinant")?;
-    if !(1..=3).contains(&n) || cx.rank(x) < 2 {
+    let n = cx.need_extent(x, rank.saturating_sub(1), "a determinant")?;
+    if !(1..=3).contains(&n) || rank < 2 {
         return Err(Why(format!("a determinant of {n} rows has no op in MIL")));
     }
     let mut at = |i: u64, j: u64| -> Result<Value, Why> {

@@ -113,7 +113,7 @@ fn spread(cx: &mut Cx<'_, '_>, x: Value, v: Value) -> Result<Value, Why> {
     }
     // Blocks along the axis.
     let (whole, n) = (cx.need_extent(x, axis, "blocks")?, cx.need_extent(v, axis, "blocks")?);
-    if own != rank || n == 0 {
+    if own != rank || n == 0 || whole > 1 << 24 {
         return Err(Why(format!("scales of rank {own} for rank {rank}")));
     }
     if whole == n {

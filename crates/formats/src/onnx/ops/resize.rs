@@ -124,6 +124,10 @@ fn sized(
         if scales.len() != axes.len() || scales.iter().any(|s| !(*s > 0.0 && *s < 1e6)) {
             return Err(Why(format!("scales {scales:?} for {} axes", axes.len())));
         }
+        let huge = |(&a, &s): (&usize, &f64)| from(a).is_some_and(|n| n as f64 * s > 1e6);
+        if axes.iter().zip(&scales).any(huge) {
+            return Err(Why(format!("scales {scales:?} make images nobody has")));
+        }
         let one =
             |(&a, &s): (&usize, &f64)| axis(a, s, from(a).map(|n| (n as f64 * s).floor() as u64));
         return Ok(axes.iter().zip(&scales).map(one).collect());

@@ -53,8 +53,8 @@ fn reordered(cx: &mut Cx<'_, '_>, v: Value, hidden: u64, order: &[usize]) -> Res
 
 /// The part of `v` `[directions, ..]` of one direction.
 fn of_way(cx: &mut Cx<'_, '_>, v: Value, way: usize) -> Result<Value, Why> {
-    let part = match cx.shape(v)[0] {
-        Dim::Fixed(1) => v,
+    let part = match cx.shape(v).first() {
+        Some(Dim::Fixed(1)) => v,
         _ => cx.slice(v, 0, way as i64, Some(way as i64 + 1))?,
     };
     cx.squeeze(part, &[0])
