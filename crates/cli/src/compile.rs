@@ -23,7 +23,7 @@ use crate::simulate::{Prediction, predict};
 
 #[derive(Args, Debug)]
 pub struct Arguments {
-    /// A Hugging Face folder, or a Core ML model in any container.
+    /// A Hugging Face folder, an ONNX model, or a Core ML model in any container.
     pub source: PathBuf,
     /// The package to write; `OUT.mlmodelc` of a package is the same model as Core ML loads it,
     /// without any pass.
@@ -130,11 +130,11 @@ fn write(model: &Model, program: &Program, out: &Path) -> Outcome<Written> {
             mlpackage::rewrite(program, &none, &p.source, out)?
         }
         (Kind::Package(p), _) => mlpackage::write(program, &p.description, out)?,
-        (Kind::HuggingFace { .. }, _) => mlpackage::write(program, &none, out)?,
+        (Kind::HuggingFace { .. } | Kind::Onnx { .. }, _) => mlpackage::write(program, &none, out)?,
     })
 }
 
-/// The opset of what is made from a Hugging Face folder.
+/// The opset of what is made from a Hugging Face folder or an ONNX model.
 const OPSET: Opset = Opset::Ios18;
 
 /// Raising a package's opset would mean rewriting ops for no gain, lowering it may be impossible.
@@ -339,6 +339,11 @@ impl Shown<'_> {
         text += &match &self.model.kind {
             Kind::HuggingFace { family, n_parameters, n_bytes } => format!(
                 "Read       {family}, {} parameters, {}: {from}\n",
+                count(*n_parameters),
+                bytes(*n_bytes)
+            ),
+            Kind::Onnx { producer, version, n_parameters, n_bytes, n_nodes } => format!(
+                "Read       ONNX model of {producer}, opset {version}, {n_nodes} nodes, {} parameters, {}: {from}\n",
                 count(*n_parameters),
                 bytes(*n_bytes)
             ),

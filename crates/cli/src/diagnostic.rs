@@ -129,6 +129,11 @@ impl Failure {
 
 impl From<russet_formats::Error> for Failure {
     fn from(e: russet_formats::Error) -> Failure {
+        if let russet_formats::Error::Nodes { file, findings } = e {
+            let placed =
+                |f: Finding| Finding { place: format!("{}: {}", file.display(), f.place), ..f };
+            return Failure::Findings(findings.into_iter().map(placed).collect());
+        }
         let failure = Failure::new(e.code(), e.to_string()).at(e.place());
         match e.help() {
             Some(help) => failure.help(help),

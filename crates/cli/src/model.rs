@@ -1,11 +1,12 @@
-//! A model from wherever it is: a Hugging Face folder or a Core ML package.
+//! A model from wherever it is: a Hugging Face folder, an ONNX file or a Core ML package.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use russet_formats::container::{self, Container, Content};
 use russet_formats::huggingface::{self, Mask, Pooling};
-use russet_formats::mlpackage;
+use russet_formats::{mapped, mlpackage, onnx};
 use russet_ir::{Binding, Dim, Graph, Opset, Program};
 
 use crate::diagnostic::{Failure, Outcome};
@@ -16,9 +17,13 @@ pub struct Shapes {
     /// Sequence lengths, the first is the default; several become enumerated shapes.
     #[arg(long, value_delimiter = ',', value_name = "N,…")]
     pub seq: Vec<u64>,
-    /// The same as full shapes of an input: `input_ids=1x128,1x256`.
+    /// The same as full shapes of an input: `input_ids=1x128,1x256`. Of an ONNX model, once for each
+    /// input whose extents are to be bound; the others stay open.
     #[arg(long, value_name = "INPUT=AxB,…", conflicts_with = "seq")]
-    pub shapes: Option<String>,
+    pub shapes: Vec<String>,
+    /// An input of an ONNX model that is a constant of the program instead: `sr=16000`.
+    #[arg(long, value_name = "INPUT=N,…")]
+    pub constant: Vec<String>,
     /// How the vectors of tokens become one, instead of what the model says.
     #[arg(long, value_enum)]
     pub pooling: Option<PoolingChoice>,
@@ -45,6 +50,7 @@ pub struct Model {
 
 pub enum Kind {
     HuggingFace { family: &'static str, n_parameters: u64, n_bytes: u64 },
+    Onnx { producer: String, version: i64, n_parameters: u64, n_bytes: u64, n_nodes: u64 },
     Package(Box<mlpackage::Package>),
 }
 
@@ -53,8 +59,9 @@ impl Shapes {
     fn refuse_for_package(&self, path: &Path) -> Outcome<()> {
         let given = [
             ("--seq", !self.seq.is_empty()),
-            ("--shapes", self.shapes.is_some()),
+            ("--shapes", !self.shapes.is_empty()),
             ("--pooling", self.pooling.is_some()),
+            ("--constant", !self.constant.is_empty()),
         ];
         match given.iter().find(|g| g.1) {
             Some((option, _)) => {
@@ -68,11 +75,11 @@ impl Shapes {
 
     /// Lengths and batch size.
     fn numbers(&self) -> Outcome<(Vec<u64>, u64)> {
-        let Some(shapes) = &self.shapes else { return Ok((self.seq.clone(), 1)) };
-        let bad = |why: &str| {
-            Failure::usage(format!("--shapes {shapes}: {why}"))
-                .help("write it as input_ids=1x128,1x256")
-        };
+        let Some(shapes) = self.shapes.first() else { return Ok((self.seq.clone(), 1)) };
+        let bad = |why: &str| bad_shapes(shapes, why);
+        if self.shapes.len() > 1 {
+            return Err(bad("the inputs of an encoder have one shape"));
+        }
         let (input, list) = shapes.split_once('=').ok_or_else(|| bad("there is no `=`"))?;
         if !matches!(input, "input_ids" | "attention_mask") {
             return Err(bad(&format!("the model has no input `{input}`")));
@@ -98,6 +105,48 @@ impl Shapes {
     }
 }
 
+fn bad_shapes(shapes: &str, why: &str) -> Failure {
+    Failure::usage(format!("--shapes {shapes}: {why}")).help("write it as input_ids=1x128,1x256")
+}
+
+impl Shapes {
+    /// Shapes by input, of a model that may have any.
+    fn by_input(&self, path: &Path) -> Outcome<Vec<(String, Vec<Vec<u64>>)>> {
+        let refused = [("--seq", !self.seq.is_empty()), ("--pooling", self.pooling.is_some())];
+        if let Some((option, _)) = refused.iter().find(|r| r.1) {
+            let message = format!("{option} is for Hugging Face folders");
+            return Err(Failure::usage(message)
+                .in_file(path)
+                .help("an ONNX model takes `--shapes INPUT=1x128,1x256`"));
+        }
+        let one = |given: &String| {
+            let (input, list) =
+                given.rsplit_once('=').ok_or_else(|| bad_shapes(given, "there is no `=`"))?;
+            let shape = |s: &str| -> Outcome<Vec<u64>> {
+                let dims: Result<Vec<u64>, _> = s.split('x').map(str::parse).collect();
+                dims.map_err(|_| bad_shapes(given, &format!("`{s}` is no shape")))
+            };
+            let shapes = list.split(',').map(shape).collect::<Outcome<Vec<_>>>()?;
+            Ok((input.to_owned(), shapes))
+        };
+        self.shapes.iter().map(one).collect()
+    }
+
+    /// Numbers by input.
+    fn constants(&self) -> Outcome<BTreeMap<String, Vec<f64>>> {
+        let one = |given: &String| {
+            let bad = || {
+                Failure::usage(format!("--constant {given}: it is no number of an input"))
+                    .help("write it as sr=16000")
+            };
+            let (input, list) = given.rsplit_once('=').ok_or_else(bad)?;
+            let numbers: Result<Vec<f64>, _> = list.split(',').map(str::parse).collect();
+            Ok((input.to_owned(), numbers.map_err(|_| bad())?))
+        };
+        self.constant.iter().map(one).collect()
+    }
+}
+
 impl Model {
     /// Reads the model at `path`. `opset` decides what the interface may be.
     pub fn load(path: &Path, shapes: &Shapes, opset: Opset) -> Outcome<Model> {
@@ -109,6 +158,9 @@ impl Model {
             shapes.refuse_for_package(path)?;
             return Model::package(path);
         }
+        if is_onnx(path) {
+            return Model::onnx(path, shapes, opset);
+        }
         if !path.is_dir() || !path.join("config.json").exists() {
             // What else it may be, by name.
             if let Some(error) = container::foreign(path) {
@@ -116,8 +168,13 @@ impl Model {
             }
         }
         if !path.is_dir() {
-            let message = "it is neither a Hugging Face folder nor a Core ML package";
+            let message =
+                "it is neither a Hugging Face folder, an ONNX model nor a Core ML package";
             return Err(Failure::new("wrong-kind", message).in_file(path));
+        }
+        if !shapes.constant.is_empty() {
+            let message = "--constant is for ONNX models";
+            return Err(Failure::usage(message).in_file(path));
         }
         let (lengths, batch) = shapes.numbers()?;
         // Before iOS 18 only one input may have enumerated shapes.
@@ -146,6 +203,27 @@ impl Model {
             program,
             tokenizer: source.tokenizer,
             pad_token_id: source.pad_token_id,
+        })
+    }
+
+    fn onnx(path: &Path, shapes_given: &Shapes, opset: Opset) -> Outcome<Model> {
+        let shapes = shapes_given.by_input(path)?;
+        let numbers = shapes_given.constants()?;
+        let options = onnx::Options { opset, shapes, numbers, ..onnx::Options::default() };
+        let source = onnx::load(path, &options)?;
+        Ok(Model {
+            path: path.to_owned(),
+            kind: Kind::Onnx {
+                producer: source.producer,
+                version: source.version,
+                n_parameters: source.n_parameters,
+                n_bytes: source.n_bytes,
+                n_nodes: source.n_nodes,
+            },
+            container: None,
+            program: source.program,
+            tokenizer: None,
+            pad_token_id: 0,
         })
     }
 
@@ -212,6 +290,15 @@ impl Model {
 /// Is a Core ML model there, or what claims to be one?
 pub fn is_package(path: &Path) -> bool {
     container::is_container(path)
+}
+
+/// Is it an ONNX model, by its contents or by its name?
+pub fn is_onnx(path: &Path) -> bool {
+    if !path.is_file() {
+        return false;
+    }
+    let named = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("onnx"));
+    named || mapped::open(path).is_ok_and(|bytes| onnx::is_onnx(&bytes))
 }
 
 /// Every allowed binding of a function's symbols; one empty one when all shapes are fixed.

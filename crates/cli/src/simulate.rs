@@ -161,7 +161,7 @@ pub fn command(args: &Arguments, out: &Out) -> Outcome<()> {
     progress.stage("reading the model");
     let mut model = Model::load(&args.model, &args.shapes, Opset::Ios18)?;
     let mut note = String::new();
-    if matches!(model.kind, Kind::HuggingFace { .. }) {
+    if matches!(model.kind, Kind::HuggingFace { .. } | Kind::Onnx { .. }) {
         progress.stage("rewriting for the Neural Engine");
         let passes = pipeline(Options { opset: Opset::Ios18 });
         russet_passes::compile(&mut model.program, &passes, &Default::default(), &mut |_| {})?;

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use russet_ir::{DType, OpError};
+use russet_ir::{DType, Finding, OpError};
 
 /// Why a file cannot be read or written. Every variant names the file it is about.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +45,9 @@ pub enum Error {
     /// Something else than what is read here, by what it is and what to do with it.
     #[error("it is {found}")]
     Foreign { file: PathBuf, found: &'static str, advice: &'static str },
+    /// Nodes of a source that have no place in a program: all of them.
+    #[error("{} of its nodes cannot be expressed", .findings.len())]
+    Nodes { file: PathBuf, findings: Vec<Finding> },
     #[error("{error}")]
     Op { file: PathBuf, at: String, error: Box<OpError> },
     /// A program that the format cannot hold.
@@ -75,6 +78,7 @@ impl Error {
             Choice { .. } => "bad-choice",
             NotMlProgram { .. } => "not-an-ml-program",
             Foreign { .. } => "foreign-format",
+            Nodes { .. } => "unsupported-node",
             Op { .. } => "type-mismatch",
             Unwritable { .. } => "unwritable",
             Exists { .. } => "output-exists",
@@ -110,6 +114,7 @@ impl Error {
             | Choice { file, .. }
             | NotMlProgram { file, .. }
             | Foreign { file, .. }
+            | Nodes { file, .. }
             | Op { file, .. }
             | Unwritable { file, .. }
             | Exists { file, .. } => file,

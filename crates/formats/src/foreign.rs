@@ -36,7 +36,7 @@ const KEY_ADVICE: &str = "a key opens no model here; take the package the model 
 
 /// Ends of names, for files whose contents do not tell.
 const NAMES: &[(&str, &str, &str)] = &[
-    ("onnx", "an ONNX model", "convert the source to a package with coremltools"),
+    ("onnx", "an ONNX model", "compile it to a package first"),
     ("safetensors", "a file of weights alone", "name the folder it lies in, with its config.json"),
     ("mlmodelkey", "the key of an encrypted model", KEY_ADVICE),
     ("gguf", "a GGUF file, as llama.cpp runs it", "take the Hugging Face folder it was made from"),

@@ -1,6 +1,7 @@
 //! Models on disk, as programs of the ir and back.
 //!
 //! - [`huggingface`]: a folder with `config.json` and safetensors becomes a program in f32;
+//! - [`onnx`]: an ONNX file becomes a program;
 //! - [`container`]: whatever holds a Core ML model, opened;
 //! - [`network`]: neural networks of the format before ML Programs, described;
 //! - [`mil_text`]: Apple's text of a program, there and back;
@@ -23,6 +24,7 @@ pub mod mil_text;
 pub mod mlmodelc;
 pub mod mlpackage;
 pub mod network;
+pub mod onnx;
 pub mod safetensors;
 pub mod temporary;
 mod whole;

@@ -54,7 +54,7 @@ pub fn command(args: &Arguments, out: &Out) -> Outcome<()> {
     progress.stage("reading the model");
     if !container::is_container(&args.model) {
         let model = Model::load(&args.model, &args.shapes, Opset::Ios18)?;
-        return hugging_face(args, &model, out, progress);
+        return source_of(args, &model, out, progress);
     }
     let opened = container::open(&args.model)?;
     let opened = match &args.stage {
@@ -151,7 +151,7 @@ fn drawn(graph: &Graph, file: &Path, out: &Out, progress: Progress) -> Outcome<(
     out.result(json, &text)
 }
 
-fn hugging_face(args: &Arguments, model: &Model, out: &Out, progress: Progress) -> Outcome<()> {
+fn source_of(args: &Arguments, model: &Model, out: &Out, progress: Progress) -> Outcome<()> {
     if let Some(file) = &args.graph {
         return drawn(function(args, &model.program)?, file, out, progress);
     }
@@ -169,11 +169,26 @@ fn hugging_face(args: &Arguments, model: &Model, out: &Out, progress: Progress) 
     }
     let functions: Vec<Summary<'_>> = model.program.functions.iter().map(Summary::of).collect();
     let findings = verify_program(&model.program);
-    let Kind::HuggingFace { family, n_parameters, n_bytes } = &model.kind else {
-        unreachable!("containers are described elsewhere");
+    let (what, source, n_parameters, n_bytes) = match &model.kind {
+        Kind::HuggingFace { family, n_parameters, n_bytes } => {
+            let source = json!({
+                "kind": "huggingface", "family": family, "parameters": n_parameters,
+                "bytes": n_bytes,
+            });
+            (format!("Hugging Face folder, {family}"), source, n_parameters, n_bytes)
+        }
+        Kind::Onnx { producer, version, n_parameters, n_bytes, n_nodes } => {
+            let source = json!({
+                "kind": "onnx", "producer": producer, "opset": version, "nodes": n_nodes,
+                "parameters": n_parameters, "bytes": n_bytes,
+            });
+            let what = format!("ONNX model of {producer}, opset {version}, {n_nodes} nodes");
+            (what, source, n_parameters, n_bytes)
+        }
+        Kind::Package(_) => unreachable!("containers are described elsewhere"),
     };
     let mut text = format!(
-        "{}: Hugging Face folder, {family}, {} parameters, {}\n",
+        "{}: {what}, {} parameters, {}\n",
         args.model.display(),
         count(*n_parameters),
         bytes(*n_bytes)
@@ -183,9 +198,7 @@ fn hugging_face(args: &Arguments, model: &Model, out: &Out, progress: Progress) 
     let json = json!({
         "schema": "russet.inspect/2",
         "model": path(&args.model),
-        "source": {
-            "kind": "huggingface", "family": family, "parameters": n_parameters, "bytes": n_bytes,
-        },
+        "source": source,
         "opset": model.program.opset.name(),
         "functions": functions.iter().map(Summary::json).collect::<Vec<_>>(),
         "findings": findings.iter().map(finding).collect::<Vec<_>>(),

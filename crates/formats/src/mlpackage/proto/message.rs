@@ -95,6 +95,7 @@ repeated! {
     f32 => float, encode_packed, encoded_len_packed, merge_repeated;
     f64 => double, encode_packed, encoded_len_packed, merge_repeated;
     String => string, encode_repeated, encoded_len_repeated, merge_repeated;
+    Bytes => bytes, encode_repeated, encoded_len_repeated, merge_repeated;
 }
 
 impl<M: Declared> Field for Option<M> {

@@ -6,7 +6,7 @@
 //! and written again loses nothing.
 
 mod map;
-mod message;
+pub(crate) mod message;
 mod unknown;
 
 use bytes::Bytes;

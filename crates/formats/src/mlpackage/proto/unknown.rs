@@ -74,7 +74,7 @@ impl Unknown {
     }
 
     /// Takes one field out of `buf`. Groups, which no Core ML message has, are refused.
-    pub(super) fn merge(
+    pub(crate) fn merge(
         &mut self,
         tag: u32,
         wire: WireType,
@@ -105,7 +105,7 @@ impl Unknown {
         Ok(())
     }
 
-    pub(super) fn encode(&self, buf: &mut impl BufMut) {
+    pub(crate) fn encode(&self, buf: &mut impl BufMut) {
         for Raw { tag, contents } in &self.0 {
             match contents {
                 Contents::Varint(n) => {
@@ -129,7 +129,7 @@ impl Unknown {
         }
     }
 
-    pub(super) fn encoded_len(&self) -> usize {
+    pub(crate) fn encoded_len(&self) -> usize {
         let len = |r: &Raw| {
             key_len(r.tag)
                 + match &r.contents {

@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""Runs the conformance cases of the ONNX project and writes docs/onnx.md: what is imported, op by op.
+
+usage: onnx_conformance.py [--cases FOLDER] [--check]
+
+FOLDER is `onnx/backend/test/data/node` of the Python package `onnx`; without it, that of the installed package, or of the wheel of
+onnx 1.22.0 (the last that brings them), fetched with pip. With --check nothing is written, and the exit code says whether the page
+is up to date. Each case is imported, verified, run in f32 and compared within the tolerances of the ONNX project (1e-3 relative).
+
+Needs: pip install onnx
+"""
+import argparse
+import collections
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+
+import onnx
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+WHEEL = "onnx==1.22.0"
+# What no program of MIL is about. The first that fits counts.
+OUT_OF_SCOPE = [
+    ("training", r"training|[Tt]rains?\b"),
+    ("strings", r"strings|n-grams"),
+    ("sequences, optional values", r"no tensor, and|no sequences"),
+    ("ai.onnx.ml", r"trees, encoders"),
+    ("ops still in preview", r"ops of ai\.onnx\.preview"),
+    ("types MIL does not have", r"float8|float4|fnuz|unknown type|rounds nothing to"),
+    ("files", r"decodes no files"),
+]
+
+
+def cases_folder(given, work):
+    if given:
+        return pathlib.Path(given)
+    installed = pathlib.Path(importlib.util.find_spec("onnx").origin).parent / "backend/test/data/node"
+    if installed.is_dir():
+        return installed
+    subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", work, WHEEL], check=True)
+    with zipfile.ZipFile(next(pathlib.Path(work).glob("onnx-*.whl"))) as z:
+        z.extractall(work, [n for n in z.namelist() if "backend/test/data/node/" in n])
+    return pathlib.Path(work) / "onnx/backend/test/data/node"
+
+
+def run(folder, work):
+    report = pathlib.Path(work) / "report.jsonl"
+    env = {**os.environ, "RUSSET_ONNX_CASES": str(folder), "RUSSET_ONNX_REPORT": str(report)}
+    command = ["cargo", "test", "--quiet", "-p", "russet-testing", "--test", "onnx_cases"]
+    subprocess.run(command, check=True, cwd=ROOT, env=env, stdout=subprocess.DEVNULL)
+    return [json.loads(line) for line in report.read_text().splitlines()]
+
+
+def ops_of(folder, case):
+    """What the case is about: its only op, or what its name says when a function was written out."""
+    nodes = onnx.load(folder / case / "model.onnx", load_external_data=False).graph.node
+    kinds = {n.op_type if n.domain in ("", "ai.onnx") else f"{n.domain}.{n.op_type}" for n in nodes} - {"Constant"}
+    return kinds.pop() if len(kinds) == 1 else "(functions written out, several ops)"
+
+
+def plain(why):
+    """A reason without names and places."""
+    why = re.sub(r"^\[unsupported-node\] .*?: ", "", why)
+    return re.sub(r"`[^`]*` is an optional", "it is an optional", why).strip()
+
+
+def scope(reasons):
+    return next((name for name, pattern in OUT_OF_SCOPE if any(re.search(pattern, r) for r in reasons)), None)
+
+
+def page(results, ops):
+    table = collections.defaultdict(lambda: collections.Counter())
+    reasons = collections.defaultdict(collections.Counter)
+    outside = collections.Counter()
+    for r in results:
+        op, status = ops[r["case"]], r["status"]
+        why = r["why"][0] if r["why"] else ""
+        if status == "unsupported" and (name := scope(r["why"])):
+            outside[name] += 1
+            status = "outside"
+        table[op][status] += 1
+        if status != "passed":
+            reasons[op][plain(why)] += 1
+    total = collections.Counter()
+    for counts in table.values():
+        total.update(counts)
+    inside = sum(total.values()) - total["outside"]
+    failed = total["wrong"] + total["failed"] + total["panicked"]
+    lines = [
+        "# ONNX",
+        "",
+        "`russet compile model.onnx`, `run`, `inspect`, `compare` and `simulate` read ONNX files (op sets 7 to 26 of the standard set, and the",
+        "ops of `com.microsoft` that ONNX Runtime's optimizer makes of transformers). Each node becomes the ops of MIL that compute the",
+        "same; what cannot be said is reported at once, by node, with the reason.",
+        "",
+        "- **Shapes.** Extents with a name (`dim_param`) become symbols. `--shapes INPUT=1x128` binds those of an input (may be given for",
+        "  several inputs), `1x128,1x256` makes alternatives of them.",
+        "- **Types.** `int64` is computed as int32; numbers beyond it become the nearest there is. `double` and `bfloat16` are computed as",
+        "  fp32, narrow integers as int32 that keeps their low bits, `bool` at the interface is int32.",
+        "- **Weights** stay in the file, or in the files beside it (never outside of the model's folder). `DequantizeLinear` of constants and",
+        "  `MatMulNBits` stay compressed in the package (from iOS 16, blocks from iOS 18).",
+        "- **Control.** `If` is decided where its condition is known, else becomes `cond`; `Loop` and `Scan` of known length are written out,",
+        "  a `Loop` that collects nothing becomes `while_loop`. Functions of the model's own are written out.",
+        "- **Names** of inputs and outputs are kept, with `_` for what MIL's names do not have; every message names the node.",
+        "",
+        "## Conformance",
+        "",
+        f"`python bench/onnx_conformance.py` runs the cases of the ONNX project ({WHEEL.replace('==', ' ')}). Where a case gives axes or shapes as inputs of",
+        "the graph, they are constants of the program.",
+        "",
+        "| cases | number |",
+        "| --- | --- |",
+        f"| all | {sum(total.values())} |",
+        f"| in scope | {inside} |",
+        f"| passed | {total['passed']} ({100 * total['passed'] / inside:.1f} % of those in scope) |",
+        f"| wrong or failed | {failed} |",
+        f"| not expressible, or not imported | {total['unsupported']} |",
+        "",
+        "Out of scope: " + ", ".join(f"{name} ({n})" for name, n in sorted(outside.items())) + ".",
+        "",
+        "| op | passed | failed | not expressible | why |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for op in sorted(table, key=str.lower):
+        c = table[op]
+        bad = c["wrong"] + c["failed"] + c["panicked"]
+        why = "; ".join(re.sub(r"\|", "/", w)[:110] for w, _ in reasons[op].most_common(2))
+        lines.append(f"| {op} | {c['passed']} | {bad} | {c['unsupported'] + c['outside']} | {why} |")
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases")
+    parser.add_argument("--check", action="store_true")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as work:
+        folder = cases_folder(args.cases, work)
+        results = run(folder, work)
+        made = page(results, {r["case"]: ops_of(folder, r["case"]) for r in results})
+    file = ROOT / "docs/onnx.md"
+    if args.check:
+        sys.exit(made != file.read_text())
+    file.write_text(made)
+    print("\n".join(line for line in made.splitlines() if line.startswith(("| passed", "| in scope", "| wrong", "| not"))))
+
+
+if __name__ == "__main__":
+    main()
