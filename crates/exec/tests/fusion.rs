@@ -282,3 +282,22 @@ fn random_functions() {
         check(&graph, &[BTreeMap::from([("x".into(), array()), ("z".into(), array())])]);
     }
 }
+
+/// Either product could take the sum along; one does.
+#[test]
+fn a_sum_of_two_products() {
+    for sum in ["add(x=%l, y=%r)", "add(x=%g, y=%r)", "add(x=%r, y=%g)"] {
+        let graph = function(&format!(
+            "func main(%x: fp32[2, 3], %z: fp32[2, 3]) {{
+              %w = const(val=fp32[2, 3] [0.5, -1.0, 2.0, 1.5, 0.25, -0.75])
+              %b = const(val=fp32[2] [0.125, -2.0])
+              %l = linear(x=%x, weight=%w, bias=%b)
+              %g = gelu(x=%l, mode=\"EXACT\")
+              %r = linear(x=%z, weight=%w, bias=%b)
+              %y = {sum}
+            }} -> %y"
+        ));
+        let array = |k: f32| Array::f32(vec![2, 3], (0..6).map(|i| i as f32 * k - 1.0).collect());
+        check(&graph, &[BTreeMap::from([("x".into(), array(0.5)), ("z".into(), array(-0.75))])]);
+    }
+}

@@ -4,7 +4,7 @@
 //! weight. A convolution's features are its second axis, so its result is stored with channels
 //! last and seen through strides: the next convolution, norm or attention then reads rows too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use rayon::prelude::*;
 use russet_ir::{Graph, NodeId, Op, Tensor, Value};
@@ -82,7 +82,17 @@ pub(super) fn products(
     fuse: Fuse,
 ) -> (BTreeMap<NodeId, Dense>, Vec<NodeId>) {
     let free: &[NodeId] = if fuse == Fuse::Yes { nodes } else { &[] };
-    let drafts = nodes.iter().filter_map(|&id| Draft::at(g, id, free));
+    let mut taken: HashSet<NodeId> = HashSet::new();
+    let mut drafts = Vec::new();
+    for &id in nodes {
+        let Some(mut draft) = Draft::at(g, id, free) else { continue };
+        // The sum of two products belongs to the first alone.
+        if draft.taken.iter().any(|id| taken.contains(id)) {
+            draft = Draft::at(g, id, &[]).expect("it was one with what follows");
+        }
+        taken.extend(&draft.taken);
+        drafts.push(draft);
+    }
     // Those that only multiply and share their operand become one, at the place of the first.
     let mut groups: Vec<Vec<Draft>> = Vec::new();
     for draft in drafts {

@@ -265,7 +265,7 @@ pub fn rotated(
 ) -> Result<Value, Why> {
     let width = cx.need_extent(x, 3, "a rotation")?;
     let half = turned / 2;
-    if turned > width || turned % 2 != 0 || turned == 0 {
+    if turned > width || !turned.is_multiple_of(2) || turned == 0 {
         return Err(Why(format!("{turned} of {width} columns are turned")));
     }
     let (rotate, rest) = match turned == width {

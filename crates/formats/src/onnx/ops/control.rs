@@ -207,9 +207,9 @@ fn scan(cx: &mut Cx<'_, '_>) -> Outs {
     let mut states = (0..n_states).map(|i| cx.val(i)).collect::<Result<Vec<_>, _>>()?;
     let mut scanned = Vec::new();
     let mut turns = None;
-    for i in 0..n_scanned {
+    for (i, &axis) in axes.iter().enumerate() {
         let x = cx.x(n_states + i)?;
-        let axis = cx.axis(x, axes[i])?;
+        let axis = cx.axis(x, axis)?;
         let extent = cx.need_extent(x, axis, "a scan")? as i64;
         if turns.replace(extent).is_some_and(|n| n != extent) || extent > TURNS_MAX {
             return Err(Why(format!("a scan over {extent} elements")));

@@ -276,6 +276,12 @@ fn shrink(cx: &mut Cx<'_, '_>, x: Value) -> Result<Value, Why> {
 
 fn prelu(cx: &mut Cx<'_, '_>) -> Outs {
     let (x, slope) = (cx.x(0)?, cx.x(1)?);
+    // Before opset 7 a vector was one slope for each channel, whatever followed.
+    let behind = cx.rank(x).saturating_sub(2);
+    let slope = match cx.rank(slope) == 1 && cx.version < 7 {
+        true => cx.expand_dims(slope, &(1..=behind).collect::<Vec<_>>())?,
+        false => slope,
+    };
     let (shape, slopes) = (cx.shape(x), cx.shape(slope));
     // One slope for each channel: what the op of MIL means.
     let channels = slopes.first().filter(|c| {

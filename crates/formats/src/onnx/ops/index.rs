@@ -30,13 +30,16 @@ fn gather(cx: &mut Cx<'_, '_>) -> Outs {
     cx.same(y)
 }
 
+/// An axis, and where it is cut: begin, end and step.
+type Cut = (usize, [i64; 3]);
+
 /// The part of `x` that `indices` of another shape can reach: on other axes they may be shorter.
 fn reachable(
     cx: &mut Cx<'_, '_>,
     x: Value,
     indices: Value,
     axis: usize,
-) -> Result<(Value, Vec<(usize, [i64; 3])>), Why> {
+) -> Result<(Value, Vec<Cut>), Why> {
     let (have, want) = (cx.shape(x), cx.shape(indices));
     if have.len() != want.len() {
         return Err(Why(format!("indices of rank {} on rank {}", want.len(), have.len())));

@@ -26,7 +26,7 @@ fn window(cx: &Cx<'_, '_>, x: Value) -> Result<(Window, Vec<i64>), Why> {
     let mut window = Window::of(cx, x, kernel)?;
     let mut added = vec![0; n];
     if cx.flag("ceil_mode", false) {
-        for i in 0..n {
+        for (i, added) in added.iter_mut().enumerate() {
             let extent = cx.need_extent(x, i + 2, "a pool that rounds up")? as i64;
             let (stride, (before, after)) = (window.strides[i], window.pads[i]);
             let free = extent + before + after - window.span(i);
@@ -38,8 +38,8 @@ fn window(cx: &Cx<'_, '_>, x: Value) -> Result<(Window, Vec<i64>), Why> {
                 out -= 1;
             }
             let needed = (out - 1) * stride + window.span(i) - extent - before;
-            added[i] = (needed - after).max(0);
-            window.pads[i].1 += added[i];
+            *added = (needed - after).max(0);
+            window.pads[i].1 += *added;
         }
     }
     Ok((window, added))

@@ -38,10 +38,13 @@ fn dequantized(cx: &mut Cx<'_, '_>, data: usize, scale: usize, zero: usize) -> R
     let constant = |cx: &Cx<'_, '_>, i: usize| !cx.has(i) || cx.tensor(i).is_some();
     let all = [data, scale, zero].iter().all(|&i| constant(cx, i));
     let whole = cx.tensor(data).is_some_and(|t| !t.shape.is_empty() && t.n_elements() > 0);
-    if all && whole && elem.is_int() && elem.stored().bits() <= 8 {
-        if let Some(y) = compressed(cx, data, scale, zero)? {
-            return Ok(y);
-        }
+    if all
+        && whole
+        && elem.is_int()
+        && elem.stored().bits() <= 8
+        && let Some(y) = compressed(cx, data, scale, zero)?
+    {
+        return Ok(y);
     }
     let raw = cx.raw(data)?;
     let scale_v = cx.x(scale)?;

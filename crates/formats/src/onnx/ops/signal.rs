@@ -98,7 +98,7 @@ fn stft(cx: &mut Cx<'_, '_>) -> Outs {
             None => return Err(Why::from("neither a window nor `frame_length` is given")),
         },
     };
-    if step < 1 || length < 1 || length > 1 << 16 {
+    if step < 1 || !(1..=1 << 16).contains(&length) {
         return Err(Why(format!("frames of {length}, every {step}")));
     }
     let rank = cx.rank(x);
