@@ -197,7 +197,8 @@ fn compare(
     };
     for (i, (&a, &b)) in a.iter().zip(b).enumerate() {
         let same = a == b || (a.is_nan() && b.is_nan());
-        if !same && !((a - b).abs() <= absolute + relative * b.abs()) {
+        let near = (a - b).abs() <= absolute + relative * b.abs();
+        if !same && !near {
             return Err(format!("number {i} is {a}, not {b}"));
         }
     }
