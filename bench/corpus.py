@@ -15,7 +15,7 @@ import tempfile
 
 import numpy as np
 
-ENDINGS = (".mlpackage", ".mlmodelc", ".mlmodel", ".mil", ".hwx", ".onnx")
+ENDINGS = (".mlpackage", ".mlmodelc", ".mlmodel", ".mil", ".hwx")
 
 # Files whose result is not finite on numbers drawn at random, and why; each is run again on what it is meant for.
 REASONS = {
