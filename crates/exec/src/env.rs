@@ -82,8 +82,18 @@ impl Env {
     pub fn run(&mut self, graph: &Graph, nodes: &[NodeId]) -> Result<(), ExecError> {
         for &id in nodes {
             let node = graph.node(id);
-            if node.op.is_const() || node.op.is_constexpr() {
+            if node.op.is_const() {
                 continue;
+            }
+            // Decoded where it is read; here only that it can be.
+            if node.op.is_constexpr() {
+                match node.outputs.iter().all(|&v| graph.weight(v).is_some()) {
+                    true => continue,
+                    false => {
+                        let why = "its parts do not fit each other";
+                        return Err(named(ExecError::unsupported(node.op.name(), why), graph, id));
+                    }
+                }
             }
             let made = match &node.op {
                 Op::Cond(op) => {
