@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use russet_exec::Array;
 use russet_formats::arrays;
+use russet_formats::huggingface::usage::Usage;
 use russet_formats::mlpackage::{self, Kind as FeatureKind};
 use russet_ir::{DType, Graph, TensorType};
 use russet_passes::random_inputs;
@@ -108,7 +109,10 @@ fn sentence(ids: &[i32], graph: &Graph, lengths: &[u64], model: &Model) -> Outco
     let mut inputs = Inputs::new();
     for &v in graph.inputs() {
         let name = &graph.value(v).name;
-        let padding = i32::try_from(model.pad_token_id).unwrap_or(0);
+        let padding = match model.usage {
+            Some(Usage::Text { pad_token_id }) => i32::try_from(pad_token_id).unwrap_or(0),
+            _ => 0,
+        };
         let row: Vec<i32> = match name.as_str() {
             "input_ids" => {
                 ids.iter().copied().chain(std::iter::repeat(padding)).take(length).collect()

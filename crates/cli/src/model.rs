@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use russet_formats::container::{self, Container, Content};
+use russet_formats::huggingface::usage::{self, Usage};
 use russet_formats::huggingface::{self, Mask, Pooling};
 use russet_formats::{mapped, mlpackage, onnx};
 use russet_ir::{Binding, Dim, Graph, Opset, Program};
@@ -45,7 +46,8 @@ pub struct Model {
     pub program: Program,
     /// `tokenizer.json`, if one lies beside it.
     pub tokenizer: Option<PathBuf>,
-    pub pad_token_id: u64,
+    /// How its inputs are made, if that is known.
+    pub usage: Option<Usage>,
 }
 
 pub enum Kind {
@@ -188,6 +190,7 @@ impl Model {
                 PoolingChoice::Cls => Pooling::Cls,
                 PoolingChoice::Max => Pooling::Max,
             }),
+            ..huggingface::Options::default()
         };
         let source = huggingface::load(path, &options)?;
         let mut program = source.program;
@@ -202,7 +205,7 @@ impl Model {
             container: None,
             program,
             tokenizer: source.tokenizer,
-            pad_token_id: source.pad_token_id,
+            usage: Some(source.usage),
         })
     }
 
@@ -223,7 +226,7 @@ impl Model {
             container: None,
             program: source.program,
             tokenizer: None,
-            pad_token_id: 0,
+            usage: None,
         })
     }
 
@@ -237,13 +240,14 @@ impl Model {
         match opened.content {
             Content::Program(package) => {
                 let package = package.complete()?;
+                let described = usage(&package.program);
                 Ok(Model {
                     path: path.to_owned(),
                     container: Some(opened.kind),
                     program: package.program.clone(),
                     kind: Kind::Package(package.into()),
                     tokenizer: None,
-                    pad_token_id: 0,
+                    usage: described,
                 })
             }
             Content::Pipeline(stages) => {
@@ -321,4 +325,9 @@ pub fn bind(graph: &Graph, binding: &Binding) -> Outcome<Graph> {
 pub fn length(graph: &Graph) -> Option<u64> {
     let &first = graph.inputs().first()?;
     graph.shape(first).last().and_then(Dim::fixed)
+}
+
+/// What a package says about its inputs; nothing when it was made elsewhere.
+fn usage(program: &Program) -> Option<Usage> {
+    serde_json::from_str(program.metadata.get(usage::KEY)?).ok()
 }

@@ -1,11 +1,18 @@
 //! BERT, and what is built like it (MiniLM, BGE, E5, GTE).
 
-use super::config::{Family, LayerModules, Positions, USUAL_FIELDS};
+use super::config::{Facts, LayerModules, Positions, USUAL_FIELDS};
+use super::encoder;
+use super::family::Family;
 
 pub const BERT: Family = Family {
     name: "bert",
     model_types: &["bert"],
     architectures: &["Bert"],
+    check: |json| encoder::check(&FACTS, json),
+    build: |folder, options| encoder::build(&FACTS, folder, options),
+};
+
+const FACTS: Facts = Facts {
     fields: USUAL_FIELDS,
     positions: Positions::FromZero,
     has_token_types: true,

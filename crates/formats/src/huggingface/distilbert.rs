@@ -1,11 +1,18 @@
 //! DistilBERT: BERT without token types, under other names.
 
-use super::config::{Family, Fields, LayerModules, Positions};
+use super::config::{Facts, Fields, LayerModules, Positions};
+use super::encoder;
+use super::family::Family;
 
 pub const DISTILBERT: Family = Family {
     name: "distilbert",
     model_types: &["distilbert"],
     architectures: &["DistilBert"],
+    check: |json| encoder::check(&FACTS, json),
+    build: |folder, options| encoder::build(&FACTS, folder, options),
+};
+
+const FACTS: Facts = Facts {
     fields: Fields {
         hidden: "dim",
         n_layers: "n_layers",

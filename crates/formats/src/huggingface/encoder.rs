@@ -6,9 +6,12 @@ use std::path::Path;
 use russet_ir::ops::*;
 use russet_ir::{Binding, DType, Dim, Graph, Symbol, Symbols, Tensor, TensorType, Value};
 
-use super::config::{Activation, Config};
-use super::head::Head;
+use super::config::{Config, Facts};
+use super::family::{Built, Folder};
+use super::head::{self, Head};
+use super::json::Json;
 use super::net::Net;
+use super::usage::Usage;
 use super::weights::Weights;
 use super::{LENGTH_DEFAULT, Mask, Options, mpnet};
 use crate::Error;
@@ -92,15 +95,37 @@ struct Shared {
     relative_bias: Option<Value>,
 }
 
-/// The function `main` of an encoder.
-pub fn build(
+/// Does the config of an encoder add up?
+pub fn check(facts: &'static Facts, json: &Json) -> Result<(), Error> {
+    Config::parse(facts, json).map(|_| ())
+}
+
+/// A program of one function `main`: `input_ids` and maybe `attention_mask`, int32 `[batch, S]`, to
+/// `last_hidden_state`, fp32 `[batch, S, hidden]`, and maybe `sentence_embedding`.
+pub fn build(facts: &'static Facts, folder: &Folder, options: &Options) -> Result<Built, Error> {
+    let config = Config::parse(facts, &folder.config)?;
+    let words = ("embeddings.word_embeddings.weight", vec![config.n_vocab, config.hidden]);
+    let weights = Weights::open(&folder.path, &words)?;
+    let lengths = Lengths::choose(&config, folder.config.file(), options)?;
+    let head = Head::choose(&head::modules(&folder.root)?, options)?;
+    let graph = graph(&config, &weights, &lengths, options, &head)?;
+    let (n_dense, dense_bytes) = head.size();
+    Ok(Built {
+        functions: vec![graph],
+        usage: Usage::Text { pad_token_id: config.pad_token_id },
+        n_parameters: weights.n_parameters() + n_dense,
+        n_bytes: weights.n_bytes() + dense_bytes,
+    })
+}
+
+fn graph(
     config: &Config,
     weights: &Weights,
     lengths: &Lengths,
     options: &Options,
     head: &Head,
 ) -> Result<Graph, Error> {
-    let mut net = Net::new(weights.file());
+    let mut net = Net::new("main", weights.file());
     let shape = [Dim::Fixed(options.batch), lengths.dim()];
     let ids = net.graph.add_input("input_ids", TensorType::new(DType::I32, shape.clone()));
     let length = length_value(&mut net, ids, lengths)?;
@@ -229,13 +254,13 @@ fn shared(
     let padding = net.op(Sub { x: one, y: rows }, "padding")?;
     let masked = net.scalar(MASKED, "masked")?;
     let mask_bias = net.op(Mul { x: padding, y: masked }, "mask_bias")?;
-    net.enter(config.family.modules.layers);
+    net.enter(config.facts.modules.layers);
     let (b, s) = (batch as i32, lengths.fixed().map_or(-1, |n| n as i32));
     let (heads, dim) = (config.n_heads as i32, config.head_dim());
     let split_shape = net.ints(&[b, s, heads, dim as i32], "split_shape")?;
     let merged_shape = net.ints(&[b, s, config.hidden as i32], "merged_shape")?;
     let scale = net.scalar((1.0 / (dim as f64).sqrt()) as f32, "scale")?;
-    let relative_bias = match config.family.modules.relative_bias {
+    let relative_bias = match config.facts.modules.relative_bias {
         Some(module) => Some(relative_bias(net, config, weights, lengths, length, module)?),
         None => None,
     };
@@ -273,7 +298,7 @@ fn layer(
     i: u64,
     x: Value,
 ) -> Result<Value, Error> {
-    let m = &config.family.modules;
+    let m = &config.facts.modules;
     let module = |name: &str| format!("{}.{i}.{name}", m.layers);
     let named = |name: &str| format!("layer_{i}_{name}");
     let (hidden, norm) = (config.hidden, (config.hidden, config.norm_epsilon));
@@ -287,11 +312,7 @@ fn layer(
 
     let up = (hidden, config.intermediate);
     let up = net.linear(weights, &module(m.up), attended, up, &named("up"))?;
-    let active = match config.activation {
-        Activation::Gelu(mode) => net.op(Gelu { x: up, mode }, &named("active"))?,
-        Activation::Relu => net.op(Relu { x: up }, &named("active"))?,
-        Activation::Silu => net.op(Silu { x: up }, &named("active"))?,
-    };
+    let active = net.activation(config.activation, up, &named("active"))?;
     let down = (config.intermediate, hidden);
     let down = net.linear(weights, &module(m.down), active, down, &named("down"))?;
     let sum = net.op(Add { x: down, y: attended }, &named("sum"))?;
@@ -309,7 +330,7 @@ fn attention(
     i: u64,
     x: Value,
 ) -> Result<Value, Error> {
-    let m = &config.family.modules;
+    let m = &config.facts.modules;
     let named = |name: &str| format!("layer_{i}_{name}");
     let mut heads = |part: &str, module: &str| {
         let module = format!("{}.{i}.{module}", m.layers);

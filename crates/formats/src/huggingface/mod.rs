@@ -1,29 +1,33 @@
-//! Hugging Face folders of BERT-like encoders as programs in f32.
+//! Hugging Face folders as programs in f32.
 //!
-//! The program computes what `transformers` does, op for op, in the order it does it; making it
-//! fast is the passes' job. Weights stay in their mapped files. Each family is one file of facts
-//! ([`Family`]): which fields of `config.json` it uses and what its modules are called.
+//! The program computes what `transformers` does, in the order it does it; making it fast is the
+//! passes' job. Weights stay in their mapped files. Each family is one file: which fields of
+//! `config.json` it uses, what its modules are called and how they are put together
+//! ([`Family`](family::Family)), from blocks that families share ([`net`]).
 
 mod bert;
 mod config;
 mod distilbert;
 mod encoder;
+mod family;
 mod head;
+mod json;
 mod mpnet;
 mod net;
 mod roberta;
+pub mod usage;
 mod weights;
 
 use std::path::{Path, PathBuf};
 
 use russet_ir::{Opset, Program};
 
-use crate::{Error, mapped};
-use encoder::Lengths;
-use head::Head;
-use weights::Weights;
+use crate::Error;
+use family::Folder;
+use json::Json;
+use usage::{Cache, Usage};
 
-pub use config::{Activation, Config, Family};
+pub use family::check;
 
 /// Tokens when nothing is said about them.
 pub const LENGTH_DEFAULT: u64 = 128;
@@ -38,11 +42,22 @@ pub struct Options {
     pub mask: Mask,
     /// Instead of what the folder says about pooling.
     pub pooling: Option<Pooling>,
+    /// Of decoders: where past tokens are kept.
+    pub cache: Cache,
+    /// Of decoders: how many tokens there are at most, past ones and new ones.
+    pub context: Option<u64>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { lengths: Vec::new(), batch: 1, mask: Mask::Input, pooling: None }
+        Options {
+            lengths: Vec::new(),
+            batch: 1,
+            mask: Mask::Input,
+            pooling: None,
+            cache: Cache::State,
+            context: None,
+        }
     }
 }
 
@@ -70,18 +85,15 @@ pub enum Pooling {
 /// A model as it was found, and its program.
 #[derive(Debug, Clone)]
 pub struct Source {
-    /// One function `main`: `input_ids` and maybe `attention_mask`, int32 `[batch, S]`, to
-    /// `last_hidden_state`, fp32 `[batch, S, hidden]`, and maybe `sentence_embedding`.
     pub program: Program,
     /// `bert`, `roberta`, …
     pub family: &'static str,
+    /// How its inputs are made.
+    pub usage: Usage,
     /// Weights the program uses.
     pub n_parameters: u64,
     /// Bytes of the weight files.
     pub n_bytes: u64,
-    /// Tokens the position table has room for.
-    pub length_max: u64,
-    pub pad_token_id: u64,
     /// `tokenizer.json`, if there is one.
     pub tokenizer: Option<PathBuf>,
 }
@@ -93,23 +105,21 @@ pub struct Source {
 /// Files that are missing or damaged, a family or an activation that is not known, a config that
 /// does not fit the weights (both shapes are in the error), lengths the model has no room for.
 pub fn load(folder: &Path, options: &Options) -> Result<Source, Error> {
-    let modules = head::modules(folder)?;
-    let folder = modules.transformer.as_path();
-    let config_file = folder.join("config.json");
-    let config = Config::parse(&mapped::text(&config_file)?, &config_file)?;
-    let weights = Weights::open(folder, &config)?;
-    let lengths = Lengths::choose(&config, &config_file, options)?;
-    let head = Head::choose(&modules, options)?;
-    let graph = encoder::build(&config, &weights, &lengths, options, &head)?;
-    let (n_dense, dense_bytes) = head.size();
-    let tokenizer = folder.join("tokenizer.json");
+    let path = head::modules(folder)?.transformer;
+    let config = Json::read(&path.join("config.json"))?;
+    let family = family::family(&config)?;
+    let tokenizer = path.join("tokenizer.json");
+    let folder = Folder { path, config, root: folder.to_owned() };
+    let built = (family.build)(&folder, options)?;
+    let mut program = Program::new(Opset::Ios15, built.functions);
+    let usage = serde_json::to_string(&built.usage).expect("plain numbers and names");
+    program.metadata.insert(usage::KEY.to_owned(), usage);
     Ok(Source {
-        program: Program::new(Opset::Ios15, vec![graph]),
-        family: config.family.name,
-        n_parameters: weights.n_parameters() + n_dense,
-        n_bytes: weights.n_bytes() + dense_bytes,
-        length_max: config.length_max(),
-        pad_token_id: config.pad_token_id,
+        program,
+        family: family.name,
+        usage: built.usage,
+        n_parameters: built.n_parameters,
+        n_bytes: built.n_bytes,
         tokenizer: tokenizer.is_file().then_some(tokenizer),
     })
 }

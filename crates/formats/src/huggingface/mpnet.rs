@@ -1,11 +1,18 @@
 //! MPNet: BERT's layers without token types, with a bias by relative position in every layer.
 
-use super::config::{Family, LayerModules, Positions, USUAL_FIELDS};
+use super::config::{Facts, LayerModules, Positions, USUAL_FIELDS};
+use super::encoder;
+use super::family::Family;
 
 pub const MPNET: Family = Family {
     name: "mpnet",
     model_types: &["mpnet"],
     architectures: &["MPNet"],
+    check: |json| encoder::check(&FACTS, json),
+    build: |folder, options| encoder::build(&FACTS, folder, options),
+};
+
+const FACTS: Facts = Facts {
     fields: USUAL_FIELDS,
     positions: Positions::AfterPadding,
     has_token_types: false,

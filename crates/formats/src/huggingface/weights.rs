@@ -5,51 +5,63 @@ use std::path::Path;
 
 use russet_ir::{DType, Tensor};
 
-use super::Config;
 use crate::safetensors::{self, Tensors};
 use crate::{Error, mapped};
 
-const WORDS: &str = "embeddings.word_embeddings.weight";
-
 pub struct Weights {
     tensors: Tensors,
-    /// What precedes the encoder's own names: `bert.`, `roberta.`, `0.auto_model.` or nothing.
+    /// What precedes the model's own names: `bert.`, `model.`, `0.auto_model.` or nothing.
     prefix: String,
+    /// The tensor that told the prefix.
+    probe: String,
     n_parameters: Cell<u64>,
 }
 
 impl Weights {
-    pub fn open(folder: &Path, config: &Config) -> Result<Weights, Error> {
+    /// The weights in `folder`. Names are below the shortest prefix at which a tensor of the name
+    /// in `probe` stands: the outermost, when a file holds several models.
+    pub fn open(folder: &Path, probe: &(&str, Vec<u64>)) -> Result<Weights, Error> {
+        let tensors = Weights::tensors(folder)?;
+        let (name, expected) = probe;
+        let before = |n: &'_ str| n.strip_suffix(name).map(str::to_owned);
+        let prefixes = tensors.iter().filter_map(|(n, _)| before(n));
+        let prefixes = prefixes.filter(|p| p.is_empty() || p.ends_with('.'));
+        let Some(prefix) = prefixes.min_by_key(|p| (p.len(), p.clone())) else {
+            return Err(Error::MissingTensor {
+                file: tensors.file_of(name).to_owned(),
+                tensor: (*name).to_owned(),
+                expected: expected.clone(),
+            });
+        };
+        let probe = (*name).to_owned();
+        Ok(Weights { tensors, prefix, probe, n_parameters: Cell::new(0) })
+    }
+
+    /// All tensors in `folder`.
+    fn tensors(folder: &Path) -> Result<Tensors, Error> {
         let (file, index) =
             (folder.join("model.safetensors"), folder.join("model.safetensors.index.json"));
-        let tensors = if file.exists() {
-            safetensors::read(&file)?
+        // Diffusion models have a name of their own for the same thing.
+        let other = folder.join("diffusion_pytorch_model.safetensors");
+        if file.exists() {
+            safetensors::read(&file)
         } else if index.exists() {
-            safetensors::read_index(&index)?
+            safetensors::read_index(&index)
+        } else if other.exists() {
+            safetensors::read(&other)
         } else {
             let wanted = match folder.join("pytorch_model.bin").exists() {
                 true => "model.safetensors (pytorch_model.bin is not read: save it anew)",
                 false => "model.safetensors (or model.safetensors.index.json)",
             };
-            return Err(Error::NotFound { file: folder.to_owned(), wanted: wanted.to_owned() });
-        };
-        // The shortest, when a file holds several encoders: the outermost.
-        let prefixes = tensors.iter().filter_map(|(name, _)| name.strip_suffix(WORDS));
-        let Some(prefix) = prefixes.min_by_key(|p| (p.len(), p.to_string())) else {
-            return Err(Error::MissingTensor {
-                file: tensors.file_of(WORDS).to_owned(),
-                tensor: WORDS.to_owned(),
-                expected: vec![config.n_vocab, config.hidden],
-            });
-        };
-        let prefix = prefix.to_owned();
-        Ok(Weights { tensors, prefix, n_parameters: Cell::new(0) })
+            Err(Error::NotFound { file: folder.to_owned(), wanted: wanted.to_owned() })
+        }
     }
 
     /// The weights of one module beside the encoder, such as a dense layer after pooling.
     pub fn of_file(file: &Path) -> Result<Weights, Error> {
-        let (tensors, prefix) = (safetensors::read(file)?, String::new());
-        Ok(Weights { tensors, prefix, n_parameters: Cell::new(0) })
+        let (tensors, none) = (safetensors::read(file)?, String::new());
+        Ok(Weights { tensors, prefix: none.clone(), probe: none, n_parameters: Cell::new(0) })
     }
 
     /// The tensor `name` as f32, which must have this shape.
@@ -81,6 +93,17 @@ impl Weights {
         Ok(t.cast(DType::F32))
     }
 
+    /// Is there a tensor of this name?
+    pub fn has(&self, name: &str) -> bool {
+        self.tensors.get(&format!("{}{name}", self.prefix)).is_some()
+    }
+
+    /// The same weights, names being below `prefix` (which ends with a point) from here on.
+    pub fn below(mut self, prefix: &str) -> Weights {
+        self.prefix = format!("{}{prefix}", self.prefix);
+        self
+    }
+
     /// Elements of all tensors handed out.
     pub fn n_parameters(&self) -> u64 {
         self.n_parameters.get()
@@ -93,7 +116,7 @@ impl Weights {
 
     /// The file most tensors are in, for errors about none in particular.
     pub fn file(&self) -> &Path {
-        self.tensors.file_of(&format!("{}{WORDS}", self.prefix))
+        self.tensors.file_of(&format!("{}{}", self.prefix, self.probe))
     }
 }
 
