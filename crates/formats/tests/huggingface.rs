@@ -27,10 +27,11 @@ fn every_family_loads() {
         let options = Options { lengths: vec![16], batch: 2, ..Options::default() };
         let source = load(&folder(family), &options).unwrap();
         assert_eq!(source.family, family);
-        assert_eq!(
-            source.length_max,
-            if matches!(family, "bert" | "distilbert") { 40 } else { 38 }
-        );
+        let length_max = if matches!(family, "bert" | "distilbert") { 40 } else { 38 };
+        let beyond = Options { lengths: vec![length_max + 1], ..Options::default() };
+        assert_eq!(load(&folder(family), &beyond).unwrap_err().code(), "bad-choice");
+        let longest = Options { lengths: vec![length_max], ..Options::default() };
+        assert!(load(&folder(family), &longest).is_ok());
         assert_eq!(verify_program(&source.program), []);
         let want = [
             "input_ids: int32[2, 16]",
