@@ -6,7 +6,7 @@ use russet_ir::Graph;
 
 use super::json::Json;
 use super::usage::Usage;
-use super::{Options, bert, distilbert, mpnet, roberta};
+use super::{Options, bert, distilbert, gemma, gpt2, llama, mpnet, phi, qwen, roberta};
 use crate::Error;
 
 /// One kind of model: how to recognise it and how to make a program of it.
@@ -41,8 +41,22 @@ pub struct Built {
     pub n_bytes: u64,
 }
 
-const FAMILIES: &[&Family] =
-    &[&bert::BERT, &roberta::ROBERTA, &distilbert::DISTILBERT, &mpnet::MPNET];
+const FAMILIES: &[&Family] = &[
+    &bert::BERT,
+    &roberta::ROBERTA,
+    &distilbert::DISTILBERT,
+    &mpnet::MPNET,
+    &gpt2::GPT2,
+    &llama::LLAMA,
+    &llama::MISTRAL,
+    &qwen::QWEN2,
+    &qwen::QWEN3,
+    &gemma::GEMMA,
+    &gemma::GEMMA2,
+    &gemma::GEMMA3,
+    &phi::PHI,
+    &phi::PHI3,
+];
 
 /// The family that a config says it is of.
 pub fn family(json: &Json) -> Result<&'static Family, Error> {

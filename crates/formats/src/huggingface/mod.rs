@@ -7,13 +7,19 @@
 
 mod bert;
 mod config;
+mod decoder;
 mod distilbert;
 mod encoder;
 mod family;
+mod gemma;
+mod gpt2;
 mod head;
 mod json;
+mod llama;
 mod mpnet;
 mod net;
+mod phi;
+mod qwen;
 mod roberta;
 pub mod usage;
 mod weights;

@@ -3,9 +3,13 @@
 //! A package keeps it as JSON in its metadata (under [`KEY`]), so that `run` feeds a package as it
 //! feeds the folder it was made from.
 
+mod decoder;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+
+pub use decoder::CACHE_DTYPE;
 
 /// The metadata's key.
 pub const KEY: &str = "russet.usage";
