@@ -3,7 +3,7 @@
 
 usage: golden_decoders.py OUTPUT_FOLDER [NAME ...]   (committed as crates/testing/data/decoders)
 
-For each a folder: config.json, model.safetensors and golden.npz, which holds input_ids (int32 [1, N]), the
+Also tokenizer.json, whose token N is the word tN. For each a folder: config.json, model.safetensors and golden.npz, which holds input_ids (int32 [1, N]), the
 output of every layer (`layer_0_output` …, float32 [1, N, hidden]), `last_hidden_state` (after the last norm),
 `logits` and `greedy` (int32 [1, M]: what greedy generation adds to the first four ids).
 Weights are seeded, but are only equal between runs of one version of torch.
@@ -14,6 +14,7 @@ import pathlib
 import sys
 
 import numpy as np
+import tokenizers
 import torch
 import transformers as t
 
@@ -91,8 +92,15 @@ def make(name, folder):
     np.savez(folder / "golden.npz", input_ids=ids.int().numpy(), greedy=greedy[:, PROMPT:].int().numpy(), **arrays)
 
 
+def words(file):
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({f"t{i}": i for i in range(VOCAB)}, unk_token="t0"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    tokenizer.save(str(file))
+
+
 if __name__ == "__main__":
     if len(sys.argv) < 2:
         sys.exit(__doc__)
+    words(pathlib.Path(sys.argv[1]) / "tokenizer.json")
     for name in sys.argv[2:] or DECODERS:
         make(name, pathlib.Path(sys.argv[1]) / name)

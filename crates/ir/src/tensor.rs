@@ -162,6 +162,14 @@ impl Tensor {
             && match (&self.data, &other.data) {
                 (Data::Bytes(a), Data::Bytes(b)) => place(a) == place(b),
                 (Data::Strings(a), Data::Strings(b)) => Arc::ptr_eq(a, b),
+                (
+                    Data::Derived { from: a, start: i, step: p },
+                    Data::Derived { from: b, start: j, step: q },
+                ) => i == j && p == q && a.is_same(b),
+                (
+                    Data::Transposed { from: a, start: i },
+                    Data::Transposed { from: b, start: j },
+                ) => i == j && a.is_same(b),
                 _ => false,
             }
     }
@@ -578,5 +586,16 @@ mod tests {
         assert!(Tensor::new(DType::F32, vec![2], vec![0; 7].into()).is_err());
         assert!(Tensor::new(DType::F32, vec![u64::MAX, 2], vec![0; 8].into()).is_err());
         assert!(Tensor::strings(vec![2], vec!["a".into()]).is_err());
+    }
+
+    #[test]
+    fn the_same_steps_over_the_same_bytes_are_the_same() {
+        let t = Tensor::f32(vec![2, 2], &[1.0, 2.0, 3.0, 4.0]);
+        assert!(t.cast(DType::F16).is_same(&t.clone().cast(DType::F16)));
+        assert!(t.transposed().scaled(2.0).is_same(&t.transposed().scaled(2.0)));
+        assert!(!t.scaled(2.0).is_same(&t.scaled(3.0)));
+        assert!(!t.cast(DType::F16).is_same(&t.cast(DType::BF16)));
+        assert!(!t.cast(DType::F16).rows(0, 1).is_same(&t.cast(DType::F16).rows(1, 1)));
+        assert!(!t.is_same(&Tensor::f32(vec![2, 2], &[1.0, 2.0, 3.0, 4.0])));
     }
 }
