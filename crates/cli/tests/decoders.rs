@@ -203,3 +203,30 @@ fn prefill_and_decode_are_what_transformers_computes() {
         }
     }
 }
+
+#[test]
+fn the_compiled_form_is_too_in_both_arithmetics() {
+    for name in DECODERS {
+        let golden = golden(name);
+        let ids = ids(&golden);
+        for cache in [Cache::State, Cache::Io] {
+            let (mut program, decoder) = load(name, cache, 16, 4);
+            let passes = pipeline(russet_passes::Options { opset: Opset::Ios18 });
+            compile(&mut program, &passes, &Default::default(), &mut |_| {}).expect("a program");
+            assert_eq!(verify_program(&program), []);
+            for (arithmetic, allowed) in [(Arithmetic::F32, 5e-3), (Arithmetic::Ane, 2e-2)] {
+                let mut running = Running::new(&program, &decoder, arithmetic);
+                running.take("prefill", &ids[..4]);
+                running.take("prefill", &ids[4..8]);
+                for id in &ids[8..] {
+                    running.take("decode", &[*id]);
+                }
+                let moved = running.moved(&golden);
+                for value in ["last_hidden_state", "logits"] {
+                    let d = moved[value];
+                    assert!(d < allowed, "{name} {cache:?} {arithmetic:?}: {value} moved by {d:e}");
+                }
+            }
+        }
+    }
+}
