@@ -368,6 +368,13 @@ impl Shown<'_> {
             self.compiled.program.opset,
             self.compiled.program.opset.systems(),
         );
+        for o in &self.written.overflows {
+            let from = o.source.as_deref().unwrap_or(&o.weight);
+            text += &format!(
+                "warning[weight-overflow]: {} of the weights of `{from}` (up to {:.4e}) are beyond 65504 and became infinite in fp16\n   = help: scale them down in the model, together with what follows them\n",
+                o.n, o.largest
+            );
+        }
         for p in predictions {
             text += &format!("Predicted  {}\n", p.line());
         }
@@ -456,6 +463,9 @@ impl Shown<'_> {
             "model_bytes": self.written.model_bytes,
             "weight_bytes": self.written.weight_bytes,
             "n_weights": self.written.n_weights,
+            "overflows": self.written.overflows.iter().map(|o| json!({
+                "weight": o.weight, "source": o.source, "n": o.n, "largest": finite(o.largest.into()),
+            })).collect::<Vec<_>>(),
             "rewrites": report.rewrites.iter().map(|r| json!({
                 "pass": r.pass, "function": r.function, "value": r.value,
                 "source": r.source.as_deref(), "distance": r.distance.map(finite),

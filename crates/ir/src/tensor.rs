@@ -156,16 +156,21 @@ impl Tensor {
     /// The very same contents, not only equal ones? Looks at no element, so it is cheap, and
     /// `false` also when only a comparison could tell.
     pub fn is_same(&self, other: &Tensor) -> bool {
+        self.shape == other.shape && self.has_same_elements(other)
+    }
+
+    /// The same, whatever the two shapes are.
+    pub fn has_same_elements(&self, other: &Tensor) -> bool {
         let place = |b: &Bytes| (b.as_ptr(), b.len());
         self.dtype == other.dtype
-            && self.shape == other.shape
+            && self.n_elements() == other.n_elements()
             && match (&self.data, &other.data) {
                 (Data::Bytes(a), Data::Bytes(b)) => place(a) == place(b),
                 (Data::Strings(a), Data::Strings(b)) => Arc::ptr_eq(a, b),
                 (
                     Data::Derived { from: a, start: i, step: p },
                     Data::Derived { from: b, start: j, step: q },
-                ) => i == j && p == q && a.is_same(b),
+                ) => i == j && p == q && a.has_same_elements(b),
                 (
                     Data::Transposed { from: a, start: i },
                     Data::Transposed { from: b, start: j },
@@ -296,6 +301,37 @@ impl Tensor {
         });
         let Ok(()) = done;
         all.into()
+    }
+
+    /// What a cast lost: how many finite elements became infinite, and the largest magnitude among
+    /// them; none when this is not the result of a cast, or nothing was lost.
+    pub fn overflow(&self) -> Option<(u64, f32)> {
+        let Data::Derived { from, start, step: Step::Cast } = &self.data else { return None };
+        let (mut lost, mut largest, mut before) = (0, 0f32, Vec::new());
+        let (n, mut at) = (self.n_elements(), 0);
+        while at < n {
+            let len = CHUNK.min(n - at);
+            before.clear();
+            from.floats(start + at, len, &mut before);
+            let mut after = before.clone();
+            round(self.dtype, &mut after);
+            let lost_now =
+                before.iter().zip(&after).filter(|(x, y)| x.is_finite() && y.is_infinite());
+            for (x, _) in lost_now {
+                (lost, largest) = (lost + 1, largest.max(x.abs()));
+            }
+            at += len;
+        }
+        (lost > 0).then_some((lost, largest))
+    }
+
+    /// Shows the bytes that its elements are computed from, wherever they lie.
+    pub fn sources(&self, show: &mut dyn FnMut(&Bytes)) {
+        match &self.data {
+            Data::Bytes(b) => show(b),
+            Data::Derived { from, .. } | Data::Transposed { from, .. } => from.sources(show),
+            Data::Compressed { .. } | Data::Strings(_) | Data::Absent => {}
+        }
     }
 
     /// Hands all bytes to `sink`, piece by piece, without holding them at once.
@@ -579,6 +615,15 @@ mod tests {
         assert_eq!(f8(0x7b, 5, 2), 57344.0); // largest E5M2
         assert_eq!(f8(0xfc, 5, 2), f32::NEG_INFINITY);
         assert_eq!(f8(0x01, 4, 3), 2f32.powi(-9));
+    }
+
+    #[test]
+    fn what_a_cast_loses_is_counted() {
+        let t = Tensor::f32(vec![4], &[1.0, -7e4, f32::INFINITY, 65519.0]);
+        assert_eq!(t.cast(DType::F16).overflow(), Some((1, 7e4)));
+        assert_eq!(t.cast(DType::BF16).overflow(), None);
+        assert_eq!(t.overflow(), None);
+        assert_eq!(t.cast(DType::F16).rows(2, 2).overflow(), None);
     }
 
     #[test]
