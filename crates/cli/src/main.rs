@@ -21,6 +21,7 @@ mod simulate;
 mod stages;
 mod text;
 mod tiny;
+mod vocabulary;
 
 use std::process::ExitCode;
 

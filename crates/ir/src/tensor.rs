@@ -38,6 +38,11 @@ enum Data {
         from: Arc<Tensor>,
         start: u64,
     },
+    /// The elements from `start` on of what a reader decodes.
+    Computed {
+        from: Arc<dyn Elements>,
+        start: u64,
+    },
     /// Elements that lie in a file that is not there: they read as zeros, see
     /// [`Tensor::is_absent`].
     Absent,
@@ -47,6 +52,14 @@ enum Data {
         whole: Arc<[u64]>,
         start: u64,
     },
+}
+
+/// Floats in a form that only the reader of some file format knows.
+pub trait Elements: Send + Sync {
+    /// Appends elements `start..start + n` to `out`; there are as many as the tensor has.
+    fn floats(&self, start: u64, n: u64, out: &mut Vec<f32>);
+    /// The bytes they are decoded from, if they can be told.
+    fn bytes(&self) -> Option<&Bytes>;
 }
 
 /// One elementwise change to a constant, applied when its bytes are asked for.
@@ -91,6 +104,17 @@ impl Tensor {
             return Err(SizeError { dtype, shape, needed, found: 0 });
         }
         Ok(Tensor { dtype, shape, data: Data::Absent })
+    }
+
+    /// Floats of `shape` that `from` decodes when they are read.
+    pub fn computed(shape: Vec<u64>, from: Arc<dyn Elements>) -> Result<Tensor, SizeError> {
+        let dtype = DType::F32;
+        let n = crate::types::count(shape.iter().copied());
+        let needed = n.and_then(|n| dtype.bytes(n)).unwrap_or(u64::MAX);
+        match needed {
+            u64::MAX => Err(SizeError { dtype, shape, needed, found: 0 }),
+            _ => Ok(Tensor { dtype, shape, data: Data::Computed { from, start: 0 } }),
+        }
     }
 
     /// Is it one whose elements are not there? Whoever needs them asks first.
@@ -175,6 +199,9 @@ impl Tensor {
                     Data::Transposed { from: a, start: i },
                     Data::Transposed { from: b, start: j },
                 ) => i == j && a.is_same(b),
+                (Data::Computed { from: a, start: i }, Data::Computed { from: b, start: j }) => {
+                    i == j && Arc::ptr_eq(a, b)
+                }
                 _ => false,
             }
     }
@@ -281,6 +308,9 @@ impl Tensor {
             Data::Transposed { from, start: s } => {
                 Data::Transposed { from: from.clone(), start: s + start * row }
             }
+            Data::Computed { from, start: s } => {
+                Data::Computed { from: from.clone(), start: s + start * row }
+            }
             Data::Compressed { from, whole, start: s } => {
                 let (from, whole) = (from.clone(), whole.clone());
                 Data::Compressed { from, whole, start: s + start * row }
@@ -330,6 +360,7 @@ impl Tensor {
         match &self.data {
             Data::Bytes(b) => show(b),
             Data::Derived { from, .. } | Data::Transposed { from, .. } => from.sources(show),
+            Data::Computed { from, .. } => from.bytes().into_iter().for_each(show),
             Data::Compressed { .. } | Data::Strings(_) | Data::Absent => {}
         }
     }
@@ -378,6 +409,7 @@ impl Tensor {
                 round(self.dtype, new);
             }
             Data::Transposed { from, start: s } => transposed(from, s + start, n, out),
+            Data::Computed { from, start: s } => from.floats(s + start, n, out),
             Data::Compressed { from, whole, start: s } => {
                 let first = out.len();
                 from.floats(whole, s + start, n, out);
@@ -409,9 +441,11 @@ impl Tensor {
             }
             // Compressed integers have 8 bits at most: f32 holds them exactly.
             Data::Compressed { .. } => Some(self.to_f32().into_iter().map(|x| x as i64).collect()),
-            Data::Strings(_) | Data::Derived { .. } | Data::Transposed { .. } | Data::Absent => {
-                None
-            }
+            Data::Strings(_)
+            | Data::Derived { .. }
+            | Data::Transposed { .. }
+            | Data::Computed { .. }
+            | Data::Absent => None,
         }
     }
 
