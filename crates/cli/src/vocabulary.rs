@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use russet_formats::gguf::{Model, Tokens};
+use russet_formats::gguf::{Model, TokenKind, Tokens};
 use serde_json::{Map, Value, json};
 
 /// What sentencepiece writes for a space.
@@ -28,11 +28,16 @@ const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]
 pub fn tokenizer(tokens: &Tokens) -> Result<Value, String> {
     let vocabulary: Map<String, Value> =
         tokens.pieces.iter().enumerate().map(|(id, piece)| (piece.clone(), json!(id))).collect();
-    let special = tokens.pieces.iter().enumerate().filter(|(id, _)| tokens.special[*id]);
-    let added: Vec<Value> = special
+    let whole = |(id, _): &(usize, &String)| tokens.kinds[*id] != TokenKind::Piece;
+    let added: Vec<Value> = tokens
+        .pieces
+        .iter()
+        .enumerate()
+        .filter(whole)
         .map(|(id, piece)| {
+            let special = tokens.kinds[id] == TokenKind::Control;
             json!({ "id": id, "content": piece, "single_word": false, "lstrip": false,
-                "rstrip": false, "normalized": false, "special": true })
+                "rstrip": false, "normalized": false, "special": special })
         })
         .collect();
     let mut made = match &tokens.model {
@@ -70,7 +75,9 @@ fn by_scores<'t>(tokens: &'t Tokens, scores: &[f32]) -> Vec<(&'t str, &'t str)> 
     let ids: HashMap<&str, usize> =
         tokens.pieces.iter().enumerate().map(|(id, piece)| (piece.as_str(), id)).collect();
     let mut pairs: Vec<(f32, usize, usize)> = Vec::new();
-    for (id, piece) in tokens.pieces.iter().enumerate().filter(|(id, _)| !tokens.special[*id]) {
+    for (id, piece) in
+        tokens.pieces.iter().enumerate().filter(|(id, _)| tokens.kinds[*id] == TokenKind::Piece)
+    {
         for (at, _) in piece.char_indices().skip(1) {
             let (a, b) = piece.split_at(at);
             if let (Some(&x), Some(&y)) = (ids.get(a), ids.get(b)) {

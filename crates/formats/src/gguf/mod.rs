@@ -20,7 +20,7 @@ use crate::{Error, mapped};
 use blocks::{Blocks, Kind};
 
 pub use model::{config, tensors};
-pub use tokens::{Model, Tokens, tokens};
+pub use tokens::{Kind as TokenKind, Model, Tokens, tokens};
 
 /// A value of the metadata.
 #[derive(Debug, Clone, PartialEq)]

@@ -11,11 +11,21 @@ pub struct Tokens {
     pub model: Model,
     /// By id.
     pub pieces: Vec<String>,
-    /// Is the token at an id no text of its own: the end of a text, a turn of a chat?
-    pub special: Vec<bool>,
+    pub kinds: Vec<Kind>,
     /// Tokens put in front of every text, and behind it.
     pub before: Option<u32>,
     pub after: Option<u32>,
+}
+
+/// What a token is, by id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A piece of text like any other.
+    Piece,
+    /// Text that is found before anything is cut: lines, runs of spaces.
+    Whole,
+    /// No text: the end of one, a turn of a chat.
+    Control,
 }
 
 /// How pieces are joined.
@@ -79,9 +89,17 @@ pub fn tokens(gguf: &Gguf, path: &Path) -> Result<Tokens, Error> {
     Ok(Tokens {
         model,
         pieces: pieces.clone(),
-        // 3 is a control token, 4 one that a user defined.
-        special: kinds.iter().map(|&k| k == 3 || k == 4).collect(),
+        kinds: kinds.iter().map(|&k| kind(k)).collect(),
         before: id("bos_token_id").filter(|_| adds_first),
         after: id("eos_token_id").filter(|_| flag("add_eos_token", false)),
     })
+}
+
+/// What GGUF's number of a kind of token stands for.
+fn kind(number: i64) -> Kind {
+    match number {
+        3 => Kind::Control,
+        4 => Kind::Whole,
+        _ => Kind::Piece,
+    }
 }
