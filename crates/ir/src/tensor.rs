@@ -36,6 +36,12 @@ enum Data {
     /// Elements that lie in a file that is not there: they read as zeros, see
     /// [`Tensor::is_absent`].
     Absent,
+    /// The elements from `start` on of `from`, a matrix of `rows` rows, read column by column.
+    Transposed {
+        from: Arc<Tensor>,
+        rows: u64,
+        start: u64,
+    },
     /// The elements from `start` on of a compressed weight of shape `whole`.
     Compressed {
         from: Arc<Compressed>,
@@ -92,7 +98,7 @@ impl Tensor {
     pub fn is_absent(&self) -> bool {
         match &self.data {
             Data::Absent => true,
-            Data::Derived { from, .. } => from.is_absent(),
+            Data::Derived { from, .. } | Data::Transposed { from, .. } => from.is_absent(),
             _ => false,
         }
     }
@@ -157,6 +163,10 @@ impl Tensor {
             && match (&self.data, &other.data) {
                 (Data::Bytes(a), Data::Bytes(b)) => place(a) == place(b),
                 (Data::Strings(a), Data::Strings(b)) => Arc::ptr_eq(a, b),
+                (
+                    Data::Transposed { from: a, start: s, .. },
+                    Data::Transposed { from: b, start: t, .. },
+                ) => s == t && a.is_same(b),
                 _ => false,
             }
     }
@@ -215,7 +225,7 @@ impl Tensor {
     pub fn is_compressed(&self) -> bool {
         match &self.data {
             Data::Compressed { .. } => true,
-            Data::Derived { from, .. } => from.is_compressed(),
+            Data::Derived { from, .. } | Data::Transposed { from, .. } => from.is_compressed(),
             _ => false,
         }
     }
@@ -223,6 +233,25 @@ impl Tensor {
     fn derived(&self, dtype: DType, step: Step) -> Tensor {
         let from = Arc::new(self.clone());
         Tensor { dtype, shape: self.shape.clone(), data: Data::Derived { from, start: 0, step } }
+    }
+
+    /// Can it be [`transposed`](Tensor::transposed)? Matrices of floats up to 32 bits can, and of
+    /// integers of 8.
+    pub fn can_be_transposed(&self) -> bool {
+        use DType::{BF16, F16, F32, I8, U8};
+        let known = matches!(self.dtype, F16 | BF16 | F32 | I8 | U8);
+        self.shape.len() == 2 && known && !self.is_compressed()
+    }
+
+    /// Rows as columns, moved when they are read.
+    ///
+    /// # Panics
+    /// When it is none that [`can`](Tensor::can_be_transposed) be.
+    pub fn transposed(&self) -> Tensor {
+        assert!(self.can_be_transposed(), "only matrices are transposed");
+        let (rows, columns) = (self.shape[0], self.shape[1]);
+        let data = Data::Transposed { from: Arc::new(self.clone()), rows, start: 0 };
+        Tensor { dtype: self.dtype, shape: vec![columns, rows], data }
     }
 
     /// Rows `start..start + n` of the first axis. Sub-byte rows must begin on a byte.
@@ -248,6 +277,10 @@ impl Tensor {
             Data::Absent => Data::Absent,
             Data::Derived { from, start: s, step } => {
                 Data::Derived { from: from.clone(), start: s + start * row, step: *step }
+            }
+            Data::Transposed { from, rows, start: s } => {
+                let (from, rows) = (from.clone(), *rows);
+                Data::Transposed { from, rows, start: s + start * row }
             }
             Data::Compressed { from, whole, start: s } => {
                 let (from, whole) = (from.clone(), whole.clone());
@@ -314,6 +347,9 @@ impl Tensor {
                 }
                 round(self.dtype, new);
             }
+            Data::Transposed { from, rows, start: s } => {
+                columns_of(from, *rows, s + start, n, out);
+            }
             Data::Compressed { from, whole, start: s } => {
                 let first = out.len();
                 from.floats(whole, s + start, n, out);
@@ -343,8 +379,10 @@ impl Tensor {
             Data::Bytes(b) => {
                 Some((0..self.n_elements()).map(|i| integer(self.dtype, b, i)).collect())
             }
-            // Compressed integers have 8 bits at most: f32 holds them exactly.
-            Data::Compressed { .. } => Some(self.to_f32().into_iter().map(|x| x as i64).collect()),
+            // These integers have 8 bits at most: f32 holds them exactly.
+            Data::Compressed { .. } | Data::Transposed { .. } => {
+                Some(self.to_f32().into_iter().map(|x| x as i64).collect())
+            }
             Data::Strings(_) | Data::Derived { .. } | Data::Absent => None,
         }
     }
@@ -354,6 +392,27 @@ impl Tensor {
         let number = self.n_elements() == 1 && self.dtype != DType::String;
         number.then(|| self.to_f32()[0])
     }
+}
+
+/// Appends elements `start..start + n` of a matrix of `rows` rows as it is read column by column.
+fn columns_of(from: &Tensor, rows: u64, start: u64, n: u64, out: &mut Vec<f32>) {
+    if n == 0 {
+        return;
+    }
+    let columns = from.n_elements() / rows;
+    let (first, last) = (start / rows, (start + n - 1) / rows);
+    let width = (last - first + 1) as usize;
+    let mut block = vec![0.0; width * rows as usize];
+    let mut row = Vec::with_capacity(width);
+    for i in 0..rows {
+        row.clear();
+        from.floats(i * columns + first, width as u64, &mut row);
+        for (j, &x) in row.iter().enumerate() {
+            block[j * rows as usize + i as usize] = x;
+        }
+    }
+    let skipped = (start - first * rows) as usize;
+    out.extend_from_slice(&block[skipped..skipped + n as usize]);
 }
 
 /// A float that can be computed here, not only read.
@@ -491,6 +550,25 @@ mod tests {
         assert_eq!(t.to_bytes().len(), 2 * n);
         let tail = t.rows(CHUNK, 5);
         assert_eq!(tail.to_f32(), want[CHUNK as usize..]);
+    }
+
+    #[test]
+    fn columns_are_read_by_the_piece() {
+        let (rows, columns) = (301, 257);
+        let values: Vec<f32> = (0..rows * columns).map(|i| i as f32).collect();
+        let t = Tensor::f32(vec![rows, columns], &values).transposed();
+        assert!(rows * columns > CHUNK);
+        let at = |i: u64, j: u64| (i * columns + j) as f32;
+        let want: Vec<f32> = (0..columns).flat_map(|j| (0..rows).map(move |i| at(i, j))).collect();
+        assert_eq!((t.shape.as_slice(), t.to_f32()), (&[columns, rows][..], want.clone()));
+        assert_eq!(t.elements(rows - 1, 3), want[rows as usize - 1..rows as usize + 2]);
+        assert_eq!(t.rows(5, 2).to_f32(), want[5 * rows as usize..7 * rows as usize]);
+        assert_eq!(Tensor::f32(t.shape.clone(), &want), t);
+        let halves = t.scaled(0.5).cast(DType::F16).rows(1, 1).to_f32();
+        assert_eq!(halves[..3], [0.5, 129.0, 257.5]);
+        let bytes = Tensor::new(DType::I8, vec![2, 3], vec![1, 2, 3, 0xff, 5, 6].into()).unwrap();
+        assert_eq!(bytes.transposed().to_i64().unwrap(), [1, -1, 2, 5, 3, 6]);
+        assert_eq!(bytes.transposed().to_bytes()[..], [1, 0xff, 2, 5, 3, 6]);
     }
 
     #[test]
