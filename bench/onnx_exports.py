@@ -77,8 +77,13 @@ def models():
     yield "llama", spread(t.LlamaForCausalLM._from_config(llama, **sized)), {"input_ids": ids(), **causal}
 
 
-def legacy(module, inputs, names, file):
-    torch.onnx.export(module, inputs, str(file), input_names=names, output_names=["out"], opset_version=FIXED_OPSET, dynamo=False)
+def legacy(module, inputs, names, file, opset=FIXED_OPSET):
+    torch.onnx.export(module, inputs, str(file), input_names=names, output_names=["out"], opset_version=opset, dynamo=False)
+
+
+def legacy14(module, inputs, names, file):
+    """Before opset 17 a layer norm is written out."""
+    legacy(module, inputs, names, file, 14)
 
 
 def dynamo(module, inputs, names, file):
@@ -116,8 +121,8 @@ class Feeds(q.CalibrationDataReader):
         return self.left.pop() if self.left else None
 
 
-def quantized(folder, name, feeds):
-    """Of NAME.onnx, what onnxruntime.quantization makes."""
+def quantized(folder, name, feeds, ops=None):
+    """Of NAME.onnx, what onnxruntime.quantization makes; of an encoder its products alone, since its mask leaves a scale nothing else."""
     source = folder / f"{name}.onnx"
     made = folder / f"{name}_dynamic.onnx"
     q.quantize_dynamic(source, made, weight_type=q.QuantType.QInt8)
@@ -125,7 +130,7 @@ def quantized(folder, name, feeds):
     for kind, form in (("qdq", q.QuantFormat.QDQ), ("qoperator", q.QuantFormat.QOperator)):
         made = folder / f"{name}_{kind}.onnx"
         q.quantize_static(source, made, Feeds(feeds), quant_format=form, per_channel=kind == "qdq", weight_type=q.QuantType.QInt8,
-                          activation_type=q.QuantType.QUInt8)
+                          activation_type=q.QuantType.QUInt8, op_types_to_quantize=ops)
         golden(made, feeds)
 
 
@@ -154,8 +159,10 @@ def main():
     for name, model, inputs in models():
         names = list(inputs)
         feeds = {k: v.numpy() for k, v in inputs.items()}
-        for kind, export in (("legacy", legacy), ("dynamo", dynamo)):
-            if name == "bert_sdpa" and kind == "legacy":
+        kinds = {"legacy": legacy, "dynamo": dynamo, "opset14": legacy14}
+        left_out = {"bert": [], "bert_sdpa": ["legacy", "opset14"]}.get(name, ["opset14"])
+        for kind, export in kinds.items():
+            if kind in left_out:
                 continue
             file = folder / f"{name}_{kind}.onnx"
             try:
@@ -175,7 +182,7 @@ def main():
             golden(file, feeds)
             print(f"{file.name:32} {file.stat().st_size:>8} bytes, {made.get_fused_operator_statistics()}", flush=True)
         if name == "bert":
-            quantized(folder, "bert_legacy", feeds)
+            quantized(folder, "bert_legacy", feeds, ["MatMul", "Gather"])
         if name == "llama":
             for source in ("llama_legacy", "llama_dynamo"):
                 if (folder / f"{source}.onnx").exists():

@@ -1,6 +1,6 @@
 //! Linear layers, as converters write them out.
 
-use russet_ir::ops::{Linear, Split};
+use russet_ir::ops::{Linear, Reshape, Split};
 use russet_ir::{Dim, Edit, Graph, Op, Tensor, Type, Value};
 
 use crate::{Effect, Pass, Skip};
@@ -28,7 +28,7 @@ impl Pass for FuseLinear {
             Op::Add(op) => {
                 biased(g, op.x, op.y, at).or_else(|| biased(g, op.y, op.x, at)).map(Made::of)
             }
-            Op::Reshape(_) => reshaped(g, at).map(Made::of),
+            Op::Reshape(_) => return on_rows(g, at),
             _ => None,
         };
         let Made { linear, weight } = new.ok_or(Skip::NoMatch)?;
@@ -40,6 +40,19 @@ impl Pass for FuseLinear {
         let new = edit.push(Linear { weight, ..linear }, &g.value(at).name)?;
         Ok(edit.replace(at, new))
     }
+}
+
+fn on_rows(g: &Graph, at: Value) -> Result<Edit<'_>, Skip> {
+    let (mut linear, shape) = reshaped(g, at).ok_or(Skip::NoMatch)?;
+    let name = &g.value(at).name;
+    let mut edit = Edit::of(g);
+    if let Some(shape) = shape {
+        let shape = Tensor::i32(vec![shape.len() as u64], &shape);
+        let shape = edit.constant(shape, &format!("{name}_rows_shape"));
+        linear.x = edit.push(Reshape { x: linear.x, shape }, &format!("{name}_rows"))?;
+    }
+    let new = edit.push(linear, name)?;
+    Ok(edit.replace(at, new))
 }
 
 /// A layer, and its weight when that is to be made.
@@ -83,16 +96,25 @@ fn biased(g: &Graph, product: Value, bias: Value, at: Value) -> Option<Linear> {
     (op.bias.is_none() && vector).then(|| Linear { bias: Some(bias), ..op.clone() })
 }
 
-/// Rows brought together, multiplied and brought apart again: the layer works on rows anyway.
-fn reshaped(g: &Graph, at: Value) -> Option<Linear> {
+/// Rows brought together, multiplied and brought apart again: the layer works on rows anyway. What
+/// it reads then, and the shape that is to have first, where it is not what was brought together.
+fn reshaped(g: &Graph, at: Value) -> Option<(Linear, Option<Vec<i32>>)> {
     let Op::Reshape(outer) = g.op(at)? else { return None };
     let Op::Linear(op) = g.op(outer.x)? else { return None };
     let Op::Reshape(inner) = g.op(op.x)? else { return None };
     let (from, rows, to) = (g.shape(inner.x), g.shape(op.x), g.shape(at));
-    let (before, after) = (from.split_last()?, to.split_last()?);
-    let same = before.1 == after.1 && rows.last() == Some(before.0);
-    let whole = g.shape(outer.x).last() == Some(after.0) && from.len() >= 2;
-    (same && whole).then(|| Linear { x: inner.x, ..op.clone() })
+    let (columns, after) = (rows.last()?, to.split_last()?);
+    if g.shape(outer.x).last() != Some(after.0) || to.len() < 2 {
+        return None;
+    }
+    let linear = Linear { x: inner.x, ..op.clone() };
+    if from.split_last()? == (columns, after.1) {
+        return Some((linear, None));
+    }
+    // Heads that are joined at once with the rows.
+    let wanted = after.1.iter().chain([columns]);
+    let shape: Option<Vec<i32>> = wanted.map(|d| i32::try_from(d.fixed()?).ok()).collect();
+    (to.len() != rows.len()).then_some((linear, Some(shape?)))
 }
 
 /// Cuts a linear layer whose columns are taken apart at once into one layer for each part.

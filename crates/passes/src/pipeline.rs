@@ -5,7 +5,7 @@ use russet_ir::Opset;
 use crate::{
     AttentionPerHead, CancelLayout, DecomposeNorm, FiniteMasks, FoldConstants, FoldScale,
     Fp16Outputs, FuseAttention, FuseGelu, FuseLayerNorm, FuseLinear, FuseRmsNorm, FuseSilu,
-    LinearToConv, NormOverChannels, Pass, RemoveNoops, SinkLayout, SplitLinear, ToFp16,
+    LinearToConv, NormOverChannels, Pass, RemoveNoops, ScaleFirst, SinkLayout, SplitLinear, ToFp16,
 };
 
 /// What the pipeline depends on.
@@ -20,6 +20,7 @@ pub fn pipeline(options: Options) -> Vec<Box<dyn Pass>> {
         Box::new(FoldConstants), // shapes become numbers that later passes can read
         Box::new(RemoveNoops),   // nothing in the way of a pattern
         Box::new(FiniteMasks),   // before fp16, in which they would be infinite
+        Box::new(ScaleFirst),    // no integers that only fp32 holds
         Box::new(FuseLinear),    // what the arithmetic of converters and exporters stands for
         Box::new(SplitLinear),   // queries, keys and values of one layer
         Box::new(FuseGelu),      // likewise

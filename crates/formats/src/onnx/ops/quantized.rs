@@ -315,14 +315,54 @@ fn centred(cx: &mut Cx<'_, '_>, i: usize, zero: usize, by_row: bool) -> Result<V
 }
 
 fn matmul_integer(cx: &mut Cx<'_, '_>) -> Outs {
+    // Weights stay bytes. Sums beyond 2^24 are those of fp32.
+    if let Some(w) = bytes(cx, 1, 3, -1)? {
+        let a = centred(cx, 0, 2, true)?;
+        let a = cx.cast(a, DType::F32)?;
+        let y = product(cx, a, w)?;
+        let y = cx.cast(y, DType::I32)?;
+        return cx.one(y, Elem::I32);
+    }
     let (a, b) = (centred(cx, 0, 2, true)?, centred(cx, 1, 3, false)?);
     let y = product(cx, a, b)?;
     cx.one(y, Elem::I32)
 }
 
+/// Constant weights less their zero point as floats, which stay bytes in the package; None where
+/// they are not constant, or have no op there.
+fn bytes(cx: &mut Cx<'_, '_>, data: usize, zero: usize, axis: i64) -> Result<Option<Value>, Why> {
+    let Some(t) = cx.tensor(data) else { return Ok(None) };
+    let narrow = matches!(t.dtype, DType::I8 | DType::U8) && t.shape.len() >= 2;
+    if !narrow || cx.opset < Opset::Ios16 || t.n_elements() == 0 {
+        return Ok(None);
+    }
+    let z = match (cx.has(zero), cx.tensor(zero)) {
+        (false, _) => zeros(t.dtype, vec![])?,
+        (true, Some(z)) if z.n_elements() == 1 => z.reshaped(vec![]),
+        (true, Some(z)) if z.shape.len() == 1 => z,
+        _ => return Ok(None),
+    };
+    let axis = super::super::cx::resolve(axis, t.shape.len())?;
+    let fits = z.dtype == t.dtype && (z.shape.is_empty() || z.shape == [t.shape[axis]]);
+    if !fits {
+        return Ok(None);
+    }
+    let quantized_data = cx.raw(data)?;
+    let zero_point = cx.constant(z)?;
+    let scale = cx.floats(vec![], &[1.0], DType::F32)?;
+    let axis = axis as i32;
+    cx.push(ConstexprAffineDequantize { quantized_data, zero_point, scale, axis }).map(Some)
+}
+
 /// In fp32, which holds sums below 2^24 exactly.
 fn conv_integer(cx: &mut Cx<'_, '_>) -> Outs {
     let x = centred(cx, 0, 2, false)?;
+    if let Some(w) = bytes(cx, 1, 3, 0)? {
+        let x = cx.cast(x, DType::F32)?;
+        let y = convolved(cx, x, w, None)?;
+        let y = cx.cast(y, DType::I32)?;
+        return cx.one(y, Elem::I32);
+    }
     let w = cx.x(1)?;
     let w = match cx.opt(3)? {
         Some(z) => {
@@ -346,6 +386,14 @@ fn scaled(cx: &mut Cx<'_, '_>, v: Value, scale: Value) -> Result<Value, Why> {
 }
 
 fn qlinear_matmul(cx: &mut Cx<'_, '_>) -> Outs {
+    // Constant weights stay bytes: the product is one of floats.
+    if cx.tensor(3).is_some_and(|t| t.shape.len() >= 2) && cx.opset >= Opset::Ios16 {
+        let (a, b) = (dequantized(cx, 0, 1, 2)?, with_scale(cx, 3, 4, 5, -1)?);
+        let y = cx.matmul(a, b)?;
+        let elem = cx.elem(7);
+        let y = quantized(cx, y, (6, 7), elem)?;
+        return cx.one(y, elem);
+    }
     let (a, b) = (centred(cx, 0, 2, true)?, centred(cx, 3, 5, false)?);
     let by_row = cx.x(1)?;
     let vector = cx.rank(by_row) == 1 && cx.fixed_shape(by_row).as_deref() != Some(&[1]);
@@ -365,6 +413,9 @@ fn qlinear_matmul(cx: &mut Cx<'_, '_>) -> Outs {
 }
 
 fn qlinear_conv(cx: &mut Cx<'_, '_>) -> Outs {
+    if cx.tensor(3).is_some() && cx.opset >= Opset::Ios16 {
+        return super::microsoft::quantized::conv(cx);
+    }
     let x = centred(cx, 0, 2, false)?;
     let w = cx.x(3)?;
     let behind: Vec<usize> = (1..cx.rank(w)).collect();

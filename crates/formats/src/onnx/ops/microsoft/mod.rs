@@ -3,7 +3,7 @@
 mod attention;
 mod fused;
 mod low_bits;
-mod quantized;
+pub mod quantized;
 
 use russet_ir::Value;
 use russet_ir::ops::*;

@@ -133,7 +133,7 @@ fn select(cx: &mut Cx<'_, '_>) -> Outs {
 }
 
 /// As the standard's, or with its channels last.
-fn conv(cx: &mut Cx<'_, '_>) -> Outs {
+pub fn conv(cx: &mut Cx<'_, '_>) -> Outs {
     let x = dequantized(cx, 0, 1, 2)?;
     let weight = with_scale(cx, 3, 4, 5, 0)?;
     let bias = match cx.opt(8)? {
