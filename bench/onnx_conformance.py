@@ -3,11 +3,13 @@
 
 usage: onnx_conformance.py [--cases FOLDER] [--check]
 
-FOLDER is `onnx/backend/test/data/node` of the Python package `onnx`; without it, that of the installed package, or of the wheel of
-onnx 1.22.0 (the last that brings them), fetched with pip. With --check nothing is written, and the exit code says whether the page
-is up to date. Each case is imported, verified, run in f32 and compared within the tolerances of the ONNX project (1e-3 relative).
+FOLDER is `onnx/backend/test/data` of the Python package `onnx`; without it, that of the installed package, or of the wheel of
+onnx 1.22.0 (the last that brings the cases of single nodes), fetched with pip. With --check nothing is written, and the exit code says
+whether the page is up to date. Each case is imported, verified, run in f32 and compared within the tolerances of the ONNX project (1e-3
+relative). Models of `light` are image classifiers whose weights are all alike; their input counts up from zero to one, as in the ONNX
+project's own runner.
 
-Needs: pip install onnx
+Needs: pip install numpy onnx
 """
 import argparse
 import collections
@@ -21,10 +23,14 @@ import sys
 import tempfile
 import zipfile
 
+import numpy as np
 import onnx
+from onnx import numpy_helper
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 WHEEL = "onnx==1.22.0"
+# Groups of cases that are whole models.
+MODELS = ["simple", "pytorch-converted", "pytorch-operator", "light"]
 # What no program of MIL is about. The first that fits counts.
 OUT_OF_SCOPE = [
     ("training", r"training|[Tt]rains?\b"),
@@ -40,13 +46,38 @@ OUT_OF_SCOPE = [
 def cases_folder(given, work):
     if given:
         return pathlib.Path(given)
-    installed = pathlib.Path(importlib.util.find_spec("onnx").origin).parent / "backend/test/data/node"
-    if installed.is_dir():
+    installed = pathlib.Path(importlib.util.find_spec("onnx").origin).parent / "backend/test/data"
+    if (installed / "node").is_dir():
         return installed
     subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", work, WHEEL], check=True)
     with zipfile.ZipFile(next(pathlib.Path(work).glob("onnx-*.whl"))) as z:
-        z.extractall(work, [n for n in z.namelist() if "backend/test/data/node/" in n])
-    return pathlib.Path(work) / "onnx/backend/test/data/node"
+        z.extractall(work, [n for n in z.namelist() if "backend/test/data/" in n])
+    return pathlib.Path(work) / "onnx/backend/test/data"
+
+
+def gathered(data, work):
+    """All cases in one folder, by name; those of models are named after their group."""
+    folder = pathlib.Path(work) / "cases"
+    folder.mkdir()
+    for case in (data / "node").iterdir():
+        (folder / case.name).symlink_to(case.resolve())
+    for group in MODELS[:-1]:
+        for case in (data / group).iterdir():
+            (folder / f"{group}.{case.name}").symlink_to(case.resolve())
+    for model in (data / "light").glob("*.onnx"):
+        case = folder / f"light.{model.stem}"
+        (case / "test_data_set_0").mkdir(parents=True)
+        (case / "model.onnx").symlink_to(model.resolve())
+        graph = onnx.load(model).graph
+        known = {i.name for i in graph.initializer}
+        for i, info in enumerate(i for i in graph.input if i.name not in known):
+            shape = [d.dim_value for d in info.type.tensor_type.shape.dim]
+            n = int(np.prod(shape))
+            value = (np.arange(n).astype(np.float32) / n).reshape(shape)
+            (case / f"test_data_set_0/input_{i}.pb").write_bytes(numpy_helper.from_array(value, info.name).SerializeToString())
+        for i, _ in enumerate(graph.output):
+            (case / f"test_data_set_0/output_{i}.pb").symlink_to(model.with_name(f"{model.stem}_output_{i}.pb").resolve())
+    return folder
 
 
 def run(folder, work):
@@ -58,7 +89,9 @@ def run(folder, work):
 
 
 def ops_of(folder, case):
-    """What the case is about: its only op, or what its name says when a function was written out."""
+    """What the case is about: its only op, or what its name says when a function was written out; of a model, its group."""
+    if (group := case.split(".")[0]) in MODELS:
+        return f"(models: {group})"
     nodes = onnx.load(folder / case / "model.onnx", load_external_data=False).graph.node
     kinds = {n.op_type if n.domain in ("", "ai.onnx") else f"{n.domain}.{n.op_type}" for n in nodes} - {"Constant"}
     return kinds.pop() if len(kinds) == 1 else "(functions written out, several ops)"
@@ -141,7 +174,7 @@ def main():
     parser.add_argument("--check", action="store_true")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
-        folder = cases_folder(args.cases, work)
+        folder = gathered(cases_folder(args.cases, work), work)
         results = run(folder, work)
         made = page(results, {r["case"]: ops_of(folder, r["case"]) for r in results})
     file = ROOT / "docs/onnx.md"
