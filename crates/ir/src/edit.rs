@@ -109,6 +109,11 @@ impl Change {
         all
     }
 
+    /// Values that stay for other readers.
+    pub fn kept(&self) -> &[Value] {
+        &self.keep
+    }
+
     /// The ops that would be added, in order.
     pub fn ops(&self) -> impl Iterator<Item = &Op> {
         self.nodes.iter().map(|n| &n.op)

@@ -7,6 +7,7 @@
 
 mod activation;
 mod attention;
+mod batch_norm;
 mod driver;
 mod fold;
 mod fp16;
@@ -21,6 +22,7 @@ mod proof;
 
 pub use activation::{FuseGelu, FuseSilu};
 pub use attention::{AttentionPerHead, FuseAttention};
+pub use batch_norm::FoldBatchNorm;
 pub use driver::{Inputs, PassError, Report, Rewrite, Skipped, compile, run_pass};
 pub use fold::{FoldConstants, FoldScale, RemoveNoops};
 pub use fp16::{Fp16Outputs, ToFp16};

@@ -3,9 +3,10 @@
 use russet_ir::Opset;
 
 use crate::{
-    AttentionPerHead, CancelLayout, DecomposeNorm, FiniteMasks, FoldConstants, FoldScale,
-    Fp16Outputs, FuseAttention, FuseGelu, FuseLayerNorm, FuseLinear, FuseRmsNorm, FuseSilu,
-    LinearToConv, NormOverChannels, Pass, RemoveNoops, ScaleFirst, SinkLayout, SplitLinear, ToFp16,
+    AttentionPerHead, CancelLayout, DecomposeNorm, FiniteMasks, FoldBatchNorm, FoldConstants,
+    FoldScale, Fp16Outputs, FuseAttention, FuseGelu, FuseLayerNorm, FuseLinear, FuseRmsNorm,
+    FuseSilu, LinearToConv, NormOverChannels, Pass, RemoveNoops, ScaleFirst, SinkLayout,
+    SplitLinear, ToFp16,
 };
 
 /// What the pipeline depends on.
@@ -19,6 +20,7 @@ pub fn pipeline(options: Options) -> Vec<Box<dyn Pass>> {
     let mut passes: Vec<Box<dyn Pass>> = vec![
         Box::new(FoldConstants), // shapes become numbers that later passes can read
         Box::new(RemoveNoops),   // nothing in the way of a pattern
+        Box::new(FoldBatchNorm), // before fp16, in which means and what they are taken from cancel
         Box::new(FiniteMasks),   // before fp16, in which they would be infinite
         Box::new(ScaleFirst),    // no integers that only fp32 holds
         Box::new(FuseLinear),    // what the arithmetic of converters and exporters stands for
