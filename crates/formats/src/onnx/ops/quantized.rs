@@ -226,7 +226,7 @@ pub fn with_scale(
     zero: usize,
     axis: i64,
 ) -> Result<Value, Why> {
-    let own = std::mem::replace(&mut cx.scale_axis, Some(axis));
+    let own = cx.scale_axis.replace(axis);
     let made = dequantized(cx, data, scale, zero);
     cx.scale_axis = own;
     made

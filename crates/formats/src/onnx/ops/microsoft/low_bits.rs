@@ -31,9 +31,10 @@ impl Blocks {
         if cx.opset < Opset::Ios18 {
             return Err(Why::from("weights in blocks of integers need iOS 18"));
         }
+        unsigned(bits)?;
         let at = |name: &str| u64::try_from(cx.int_attr(name, 0).min(1 << 30)).unwrap_or(0);
         let (k, n, size) = (at("K"), at("N"), at("block_size").max(1));
-        if n == 0 || k == 0 || (size * bits as u64) % 8 != 0 {
+        if n == 0 || k == 0 || !(size * bits as u64).is_multiple_of(8) {
             return Err(Why(format!("{n} by {k} numbers in blocks of {size}")));
         }
         Ok(Blocks { n, k, size, bits, count: k.div_ceil(size) })
@@ -171,7 +172,7 @@ fn order(cx: &Cx<'_, '_>, blocks: &Blocks) -> Result<Option<Vec<usize>>, Why> {
         .chunks(blocks.size as usize)
         .zip(0..)
         .all(|(c, b)| c.len() as u64 == blocks.size && c.iter().all(|&i| of[i] == b));
-    match full && of.len() as u64 == blocks.columns() {
+    match full && of.len() as u64 == blocks.columns() && blocks.columns() == blocks.k {
         true => Ok(Some(order)),
         false => Err(Why::from("`g_idx` makes blocks of different sizes")),
     }
@@ -309,6 +310,7 @@ fn gather(cx: &mut Cx<'_, '_>) -> Outs {
     let table = cx.tensor(0).ok_or("its table is not constant")?;
     let scale = cx.tensor(2).ok_or("its scales are not constant")?;
     let bits = if elem == Elem::U8 { cx.int_attr("bits", 4) } else { 4 };
+    unsigned(bits)?;
     let rank = table.shape.len();
     if rank == 0 || scale.shape.len() != rank || !scale.can_be_derived() {
         return Err(Why(format!("scales {} for a table {}", scale.ty(), table.ty())));
@@ -324,7 +326,7 @@ fn gather(cx: &mut Cx<'_, '_>) -> Outs {
         rows(t, (n, columns), bits, None).map(|t| t.reshaped(shape))
     };
     let columns = match elem {
-        Elem::U8 => table.shape[rank - 1] * 8 / bits as u64,
+        Elem::U8 => table.shape[rank - 1].checked_mul(8).ok_or("a table too wide")? / bits as u64,
         _ => table.shape[rank - 1],
     };
     let data = apart(&table, columns)?;
