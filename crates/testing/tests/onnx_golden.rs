@@ -112,7 +112,7 @@ fn norms_activations_and_attention_of_exports_are_recognised() {
         let norms = n("layer_norm") + n("rsqrt");
         let attention = n("scaled_dot_product_attention");
         assert_eq!([norms, n("gelu"), n("silu"), n("softmax"), attention], want, "{name}");
-        let written_out = ["erf", "tanh", "pow", "sqrt", "sigmoid"].map(|op| n(op));
+        let written_out = ["erf", "tanh", "pow", "sqrt", "sigmoid"].map(n);
         assert_eq!(written_out, [0; 5], "{name}");
     }
 }
