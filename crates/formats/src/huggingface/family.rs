@@ -6,7 +6,9 @@ use russet_ir::Graph;
 
 use super::json::Json;
 use super::usage::Usage;
-use super::{Options, bert, distilbert, mpnet, roberta};
+use super::audio::{parakeet, wav2vec2, whisper};
+use super::vision::{clip, siglip, vit};
+use super::{Options, bert, distilbert, mpnet, roberta, t5};
 use crate::Error;
 
 /// One kind of model: how to recognise it and how to make a program of it.
@@ -41,8 +43,24 @@ pub struct Built {
     pub n_bytes: u64,
 }
 
-const FAMILIES: &[&Family] =
-    &[&bert::BERT, &roberta::ROBERTA, &distilbert::DISTILBERT, &mpnet::MPNET];
+const FAMILIES: &[&Family] = &[
+    &bert::BERT,
+    &roberta::ROBERTA,
+    &distilbert::DISTILBERT,
+    &mpnet::MPNET,
+    &t5::T5,
+    &t5::UMT5,
+    &vit::VIT,
+    &vit::DEIT,
+    &vit::DINOV2,
+    &clip::CLIP,
+    &siglip::SIGLIP,
+    &whisper::WHISPER,
+    &wav2vec2::WAV2VEC2,
+    &wav2vec2::HUBERT,
+    &wav2vec2::CONFORMER,
+    &parakeet::PARAKEET,
+];
 
 /// The family that a config says it is of.
 pub fn family(json: &Json) -> Result<&'static Family, Error> {

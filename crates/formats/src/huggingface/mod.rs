@@ -5,17 +5,24 @@
 //! `config.json` it uses, what its modules are called and how they are put together
 //! ([`Family`](family::Family)), from blocks that families share ([`net`]).
 
+mod attention;
+mod audio;
 mod bert;
 mod config;
+// mod diffusion;
 mod distilbert;
 mod encoder;
 mod family;
 mod head;
 mod json;
+mod lengths;
 mod mpnet;
 mod net;
 mod roberta;
+mod scope;
+mod t5;
 pub mod usage;
+mod vision;
 mod weights;
 
 use std::path::{Path, PathBuf};

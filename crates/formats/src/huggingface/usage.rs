@@ -3,6 +3,9 @@
 //! A package keeps it as JSON in its metadata (under [`KEY`]), so that `run` feeds a package as it
 //! feeds the folder it was made from.
 
+pub mod audio;
+pub mod image;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -18,6 +21,10 @@ pub enum Usage {
     Text { pad_token_id: u64 },
     /// Functions `prefill`, `decode` and `lm_head`, with a cache.
     Decoder(Decoder),
+    /// Pictures, and maybe texts that they are compared with.
+    Image(image::Images),
+    /// Sound.
+    Audio(audio::Audio),
     /// Arrays that only their maker understands.
     Arrays,
 }

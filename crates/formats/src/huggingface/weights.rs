@@ -58,6 +58,12 @@ impl Weights {
         }
     }
 
+    /// All weights in `folder` under their full names.
+    pub fn whole(folder: &Path) -> Result<Weights, Error> {
+        let (tensors, none) = (Weights::tensors(folder)?, String::new());
+        Ok(Weights { tensors, prefix: none.clone(), probe: none, n_parameters: Cell::new(0) })
+    }
+
     /// The weights of one module beside the encoder, such as a dense layer after pooling.
     pub fn of_file(file: &Path) -> Result<Weights, Error> {
         let (tensors, none) = (safetensors::read(file)?, String::new());

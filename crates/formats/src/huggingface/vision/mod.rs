@@ -1,0 +1,7 @@
+//! Families that read pictures.
+
+pub mod clip;
+pub mod siglip;
+mod patches;
+mod towers;
+pub mod vit;
