@@ -52,6 +52,10 @@ impl Source {
         if self.text.is_empty() {
             return Ok(vec![random_inputs(graph, self.seed, LENGTH)?]);
         }
+        if let Some(Usage::Decoder(_)) = model.usage {
+            let message = "--text of a decoder is for `russet run`";
+            return Err(Failure::usage(message).help("give arrays with --inputs instead"));
+        }
         let file = self.tokenizer_file(model)?;
         let lengths = lengths(graph)?;
         let longest = lengths.iter().copied().max().unwrap_or(LENGTH);
@@ -74,7 +78,8 @@ impl Source {
         }
     }
 
-    fn tokenizer_file(&self, model: &Model) -> Outcome<PathBuf> {
+    /// The tokenizer that was named, or that of the model.
+    pub fn tokenizer_file(&self, model: &Model) -> Outcome<PathBuf> {
         let given = self.tokenizer.clone().map(|p| match p.is_dir() {
             true => p.join("tokenizer.json"),
             false => p,

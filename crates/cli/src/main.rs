@@ -10,6 +10,7 @@ mod convert;
 mod demo;
 mod diagnostic;
 mod fetch;
+mod generate;
 mod inputs;
 mod inspect;
 mod model;

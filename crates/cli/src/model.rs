@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use russet_formats::container::{self, Container, Content};
-use russet_formats::huggingface::usage::{self, Usage};
+use russet_formats::huggingface::usage::{self, Cache, Usage};
 use russet_formats::huggingface::{self, Mask, Pooling};
 use russet_formats::{mapped, mlpackage, onnx};
 use russet_ir::{Binding, Dim, Graph, Opset, Program};
@@ -15,7 +15,8 @@ use crate::diagnostic::{Failure, Outcome};
 /// Which shapes a model is built for.
 #[derive(Args, Debug, Clone, Default)]
 pub struct Shapes {
-    /// Sequence lengths, the first is the default; several become enumerated shapes.
+    /// Sequence lengths, the first is the default; several become enumerated shapes. Of decoders: the
+    /// tokens that `prefill` takes at once.
     #[arg(long, value_delimiter = ',', value_name = "N,…")]
     pub seq: Vec<u64>,
     /// The same as full shapes of an input: `input_ids=1x128,1x256`. Of an ONNX model, once for each
@@ -28,6 +29,18 @@ pub struct Shapes {
     /// How the vectors of tokens become one, instead of what the model says.
     #[arg(long, value_enum)]
     pub pooling: Option<PoolingChoice>,
+    /// Of decoders: tokens there is room for, past ones and new ones; 2048 unless the model has less.
+    #[arg(long, value_name = "N")]
+    pub context: Option<u64>,
+    /// Of decoders: is what past tokens left behind a state, or does it go in and out?
+    #[arg(long, value_enum)]
+    pub cache: Option<CacheChoice>,
+}
+
+#[derive(clap::ValueEnum, Debug, Clone, Copy)]
+pub enum CacheChoice {
+    State,
+    Io,
 }
 
 #[derive(clap::ValueEnum, Debug, Clone, Copy)]
@@ -64,6 +77,8 @@ impl Shapes {
             ("--shapes", !self.shapes.is_empty()),
             ("--pooling", self.pooling.is_some()),
             ("--constant", !self.constant.is_empty()),
+            ("--context", self.context.is_some()),
+            ("--cache", self.cache.is_some()),
         ];
         match given.iter().find(|g| g.1) {
             Some((option, _)) => {
@@ -114,7 +129,12 @@ fn bad_shapes(shapes: &str, why: &str) -> Failure {
 impl Shapes {
     /// Shapes by input, of a model that may have any.
     fn by_input(&self, path: &Path) -> Outcome<Vec<(String, Vec<Vec<u64>>)>> {
-        let refused = [("--seq", !self.seq.is_empty()), ("--pooling", self.pooling.is_some())];
+        let refused = [
+            ("--seq", !self.seq.is_empty()),
+            ("--pooling", self.pooling.is_some()),
+            ("--context", self.context.is_some()),
+            ("--cache", self.cache.is_some()),
+        ];
         if let Some((option, _)) = refused.iter().find(|r| r.1) {
             let message = format!("{option} is for Hugging Face folders");
             return Err(Failure::usage(message)
@@ -190,7 +210,11 @@ impl Model {
                 PoolingChoice::Cls => Pooling::Cls,
                 PoolingChoice::Max => Pooling::Max,
             }),
-            ..huggingface::Options::default()
+            cache: match shapes.cache {
+                Some(CacheChoice::Io) => Cache::Io,
+                Some(CacheChoice::State) | None => Cache::State,
+            },
+            context: shapes.context,
         };
         let source = huggingface::load(path, &options)?;
         let mut program = source.program;

@@ -10,6 +10,7 @@ use russet_ir::{DType, Graph, Op, Opset, Type};
 use serde_json::{Value, json};
 
 use crate::diagnostic::{Failure, Outcome};
+use crate::generate;
 use crate::inputs::{self, Inputs, Source};
 use crate::model::{Model, Shapes, is_package};
 use crate::progress::Progress;
@@ -37,6 +38,9 @@ pub struct Arguments {
     /// Where the states go after the last call.
     #[arg(long, value_name = "FILE")]
     pub save_states: Option<PathBuf>,
+    /// Tokens a decoder adds to --text at most.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..))]
+    pub max_tokens: u64,
     #[command(flatten)]
     pub shapes: Shapes,
     #[command(flatten)]
@@ -113,6 +117,9 @@ pub fn command(args: &Arguments, out: &Out) -> Outcome<()> {
         }
     }
     let model = Model::load(&args.model, &args.shapes, Opset::Ios18)?;
+    if let Some(decoder) = generate::decoder(&model).filter(|_| !args.source.text.is_empty()) {
+        return generate::command(args, &model, decoder, out, &progress);
+    }
     let graph = model.function(args.function.as_deref())?;
     let sets = args.source.sets(&model, graph)?;
     progress.stage("packing weights");

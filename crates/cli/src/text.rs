@@ -19,7 +19,8 @@ impl Sentences {
         let mut tokenizer = Tokenizer::from_file(file).map_err(failed)?;
         tokenizer.with_padding(None);
         let truncation = TruncationParams { max_length: length_max, ..Default::default() };
-        tokenizer.with_truncation(Some(truncation)).map_err(failed)?;
+        let truncation = (length_max < usize::MAX).then_some(truncation);
+        tokenizer.with_truncation(truncation).map_err(failed)?;
         Ok(Sentences { tokenizer })
     }
 
@@ -35,6 +36,12 @@ impl Sentences {
                     .map_err(|_| Failure::new("bad-tokenizer", format!("a token id of {id}")))
             })
             .collect()
+    }
+
+    /// The text that ids stand for, without the tokens that are no text.
+    pub fn text(&self, ids: &[i32]) -> Outcome<String> {
+        let ids: Vec<u32> = ids.iter().filter_map(|&id| id.try_into().ok()).collect();
+        self.tokenizer.decode(&ids, true).map_err(|e| Failure::new("bad-text", e.to_string()))
     }
 }
 

@@ -35,10 +35,13 @@ impl Env {
         inputs: &BTreeMap<String, Array>,
         rounding: Rounding,
     ) -> Result<Env, ExecError> {
-        let arrays = checked_inputs(graph, inputs)?;
+        let all = inputs.iter().map(|(name, a)| (name.as_str(), a)).collect();
+        let fresh = checked_inputs(graph, &all)?;
         let mut env = Env::empty(graph, rounding);
-        for (&v, array) in graph.inputs().iter().zip(arrays) {
-            env.set(v, stored(array.into_owned(), rounding));
+        for (&v, fresh) in graph.inputs().iter().zip(fresh) {
+            let given = || inputs.get(&graph.value(v).name).cloned();
+            let array = fresh.or_else(given).expect("checked to be there");
+            env.set(v, stored(array, rounding));
         }
         Ok(env)
     }
@@ -283,39 +286,38 @@ pub fn evaluate_node(
     evaluate_with(op, &operands).map_err(|e| named(e, graph, id))
 }
 
-/// The arrays of the function's inputs in order, each of the right kind and an allowed shape.
-///
-/// A state that is not among them begins as zeros.
-pub(crate) fn checked_inputs<'a>(
+/// Checks that every input is there, of the right kind and an allowed shape. In the function's order:
+/// nothing for one that is given, zeros for a state that is not.
+pub(crate) fn checked_inputs(
     graph: &Graph,
-    inputs: &'a BTreeMap<String, Array>,
-) -> Result<Vec<Cow<'a, Array>>, ExecError> {
+    inputs: &BTreeMap<&str, &Array>,
+) -> Result<Vec<Option<Array>>, ExecError> {
     let names: Vec<&str> = graph.inputs().iter().map(|&v| graph.value(v).name.as_str()).collect();
-    if let Some(name) = inputs.keys().find(|n| !names.contains(&n.as_str())) {
+    if let Some(name) = inputs.keys().find(|n| !names.contains(n)) {
         let known = names.iter().map(ToString::to_string).collect();
-        return Err(ExecError::UnknownInput { name: name.clone(), known });
+        return Err(ExecError::UnknownInput { name: (*name).to_owned(), known });
     }
     let mut binding: BTreeMap<Symbol, u64> = BTreeMap::new();
-    let mut arrays = Vec::new();
+    let mut fresh = Vec::new();
     for (&v, name) in graph.inputs().iter().zip(&names) {
         if let (Type::State(_), None) = (graph.ty(v), inputs.get(*name)) {
-            arrays.push(Cow::Owned(new_state(graph, v)?));
+            fresh.push(Some(new_state(graph, v)?));
             continue;
         }
         let missing = || ExecError::MissingInput { name: (*name).to_owned() };
         let array = inputs.get(*name).ok_or_else(missing)?;
         check_input(graph, v, array, &mut binding)?;
-        arrays.push(Cow::Borrowed(array));
+        fresh.push(None);
     }
     let allowed = &graph.symbols.enumerated;
     if !allowed.is_empty() && !allowed.contains(&binding) {
         let rows: Vec<String> = allowed.iter().map(|b| format!("{:?}", b.values())).collect();
         let name = names.first().copied().unwrap_or_default().to_owned();
-        let found = arrays.first().map_or_else(Vec::new, |a| a.shape.clone());
+        let found = inputs.get(name.as_str()).map_or_else(Vec::new, |a| a.shape.clone());
         let why = format!("its length is none of those the model has: {}", rows.join(", "));
         return Err(ExecError::InputShape { name, found, why });
     }
-    Ok(arrays)
+    Ok(fresh)
 }
 
 /// A state before anything was written to it.

@@ -14,4 +14,4 @@ mod session;
 pub use array::{Array, Numbers};
 pub use env::{Env, evaluate, evaluate_node};
 pub use error::ExecError;
-pub use session::{Arithmetic, Profile, ProfileEntry, Session};
+pub use session::{Arithmetic, Packs, Profile, ProfileEntry, Session};

@@ -33,6 +33,11 @@ enum Data {
         start: u64,
         step: Step,
     },
+    /// The elements from `start` on of the matrix `from`, transposed.
+    Transposed {
+        from: Arc<Tensor>,
+        start: u64,
+    },
     /// Elements that lie in a file that is not there: they read as zeros, see
     /// [`Tensor::is_absent`].
     Absent,
@@ -92,7 +97,7 @@ impl Tensor {
     pub fn is_absent(&self) -> bool {
         match &self.data {
             Data::Absent => true,
-            Data::Derived { from, .. } => from.is_absent(),
+            Data::Derived { from, .. } | Data::Transposed { from, .. } => from.is_absent(),
             _ => false,
         }
     }
@@ -157,6 +162,14 @@ impl Tensor {
             && match (&self.data, &other.data) {
                 (Data::Bytes(a), Data::Bytes(b)) => place(a) == place(b),
                 (Data::Strings(a), Data::Strings(b)) => Arc::ptr_eq(a, b),
+                (
+                    Data::Derived { from: a, start: i, step: p },
+                    Data::Derived { from: b, start: j, step: q },
+                ) => i == j && p == q && a.is_same(b),
+                (
+                    Data::Transposed { from: a, start: i },
+                    Data::Transposed { from: b, start: j },
+                ) => i == j && a.is_same(b),
                 _ => false,
             }
     }
@@ -200,6 +213,17 @@ impl Tensor {
         self.derived(self.dtype, Step::Scale(factor))
     }
 
+    /// A matrix of floats with rows for columns, put in order when it is read.
+    ///
+    /// # Panics
+    /// When it is no matrix, or holds no floats of at least 16 bits.
+    pub fn transposed(&self) -> Tensor {
+        assert!(self.shape.len() == 2 && self.can_be_derived(), "a matrix of wide floats");
+        let shape = vec![self.shape[1], self.shape[0]];
+        let from = Arc::new(self.clone());
+        Tensor { dtype: self.dtype, shape, data: Data::Transposed { from, start: 0 } }
+    }
+
     /// Could it be [`cast`](Tensor::cast) to `dtype`?
     pub fn can_be_cast(&self, dtype: DType) -> bool {
         self.dtype.is_float() && (is_wide(dtype) || dtype == self.dtype)
@@ -215,7 +239,7 @@ impl Tensor {
     pub fn is_compressed(&self) -> bool {
         match &self.data {
             Data::Compressed { .. } => true,
-            Data::Derived { from, .. } => from.is_compressed(),
+            Data::Derived { from, .. } | Data::Transposed { from, .. } => from.is_compressed(),
             _ => false,
         }
     }
@@ -248,6 +272,9 @@ impl Tensor {
             Data::Absent => Data::Absent,
             Data::Derived { from, start: s, step } => {
                 Data::Derived { from: from.clone(), start: s + start * row, step: *step }
+            }
+            Data::Transposed { from, start: s } => {
+                Data::Transposed { from: from.clone(), start: s + start * row }
             }
             Data::Compressed { from, whole, start: s } => {
                 let (from, whole) = (from.clone(), whole.clone());
@@ -314,6 +341,7 @@ impl Tensor {
                 }
                 round(self.dtype, new);
             }
+            Data::Transposed { from, start: s } => transposed(from, s + start, n, out),
             Data::Compressed { from, whole, start: s } => {
                 let first = out.len();
                 from.floats(whole, s + start, n, out);
@@ -345,7 +373,9 @@ impl Tensor {
             }
             // Compressed integers have 8 bits at most: f32 holds them exactly.
             Data::Compressed { .. } => Some(self.to_f32().into_iter().map(|x| x as i64).collect()),
-            Data::Strings(_) | Data::Derived { .. } | Data::Absent => None,
+            Data::Strings(_) | Data::Derived { .. } | Data::Transposed { .. } | Data::Absent => {
+                None
+            }
         }
     }
 
@@ -354,6 +384,27 @@ impl Tensor {
         let number = self.n_elements() == 1 && self.dtype != DType::String;
         number.then(|| self.to_f32()[0])
     }
+}
+
+/// Appends elements `start..start + n` of the transposed matrix `from` to `out`. Whole rows of what
+/// is asked for are columns that lie side by side in `from`, whose rows are read in pieces.
+fn transposed(from: &Tensor, start: u64, n: u64, out: &mut Vec<f32>) {
+    let (n_rows, n_cols) = (from.shape[0], from.shape[1]);
+    if n == 0 {
+        return;
+    }
+    let (first, last) = (start / n_rows, (start + n - 1) / n_rows);
+    let width = last - first + 1;
+    let mut columns = vec![0.0; (width * n_rows) as usize];
+    let mut piece = Vec::with_capacity(width as usize);
+    for r in 0..n_rows {
+        piece.clear();
+        from.floats(r * n_cols + first, width, &mut piece);
+        let places = columns.iter_mut().skip(r as usize).step_by(n_rows as usize);
+        places.zip(&piece).for_each(|(place, x)| *place = *x);
+    }
+    let skipped = (start - first * n_rows) as usize;
+    out.extend_from_slice(&columns[skipped..skipped + n as usize]);
 }
 
 /// A float that can be computed here, not only read.
@@ -494,6 +545,22 @@ mod tests {
     }
 
     #[test]
+    fn a_transposed_matrix_reads_as_its_columns() {
+        let (rows, cols) = (300, 700);
+        let values: Vec<f32> = (0..rows * cols).map(|i| (i % 509) as f32).collect();
+        let t = Tensor::f32(vec![rows as u64, cols as u64], &values).transposed();
+        assert_eq!(t.shape, [cols as u64, rows as u64]);
+        let want: Vec<f32> = (0..cols)
+            .flat_map(|c| (0..rows).map(move |r| (r, c)))
+            .map(|(r, c)| values[r * cols + c])
+            .collect();
+        assert_eq!(t.to_f32(), want);
+        assert_eq!(t.elements(1234, 5678), want[1234..1234 + 5678]);
+        let part = t.rows(5, 7).cast(DType::F16);
+        assert_eq!(part.to_f32(), want[5 * rows..12 * rows]);
+    }
+
+    #[test]
     fn sub_byte_elements_cross_bytes() {
         // 3-bit values 0..8, least significant bit first.
         let mut stream = 0u32;
@@ -519,5 +586,16 @@ mod tests {
         assert!(Tensor::new(DType::F32, vec![2], vec![0; 7].into()).is_err());
         assert!(Tensor::new(DType::F32, vec![u64::MAX, 2], vec![0; 8].into()).is_err());
         assert!(Tensor::strings(vec![2], vec!["a".into()]).is_err());
+    }
+
+    #[test]
+    fn the_same_steps_over_the_same_bytes_are_the_same() {
+        let t = Tensor::f32(vec![2, 2], &[1.0, 2.0, 3.0, 4.0]);
+        assert!(t.cast(DType::F16).is_same(&t.clone().cast(DType::F16)));
+        assert!(t.transposed().scaled(2.0).is_same(&t.transposed().scaled(2.0)));
+        assert!(!t.scaled(2.0).is_same(&t.scaled(3.0)));
+        assert!(!t.cast(DType::F16).is_same(&t.cast(DType::BF16)));
+        assert!(!t.cast(DType::F16).rows(0, 1).is_same(&t.cast(DType::F16).rows(1, 1)));
+        assert!(!t.is_same(&Tensor::f32(vec![2, 2], &[1.0, 2.0, 3.0, 4.0])));
     }
 }

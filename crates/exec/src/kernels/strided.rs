@@ -157,7 +157,7 @@ fn copy_block(x: &[f32], from: usize, last: Axis, out: &mut [f32], row: usize, n
 }
 
 /// Where place `index` of `axes`, counted in their order, lies.
-pub(super) fn offset(start: usize, axes: &[Axis], mut index: usize) -> usize {
+pub fn offset(start: usize, axes: &[Axis], mut index: usize) -> usize {
     let mut at = start;
     for axis in axes.iter().rev() {
         at = at.wrapping_add_signed((index % axis.len) as isize * axis.stride);

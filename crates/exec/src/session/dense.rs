@@ -5,6 +5,7 @@
 //! last and seen through strides: the next convolution, norm or attention then reads rows too.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use rayon::prelude::*;
 use russet_ir::{Graph, NodeId, Op, Tensor, Value};
@@ -37,7 +38,7 @@ pub(super) struct Dense {
 
 /// A weight, `[outputs, depth]`.
 enum Weight {
-    Packed(PackedRight),
+    Packed(Arc<PackedRight>),
     /// Decoded while it is multiplied by, some rows at a time, so that it stays small in memory.
     Compressed(Tensor),
 }
@@ -73,6 +74,43 @@ struct Draft {
     compressed: bool,
 }
 
+/// Packed weights that several sessions have in common, as functions of one program do: each is
+/// packed once.
+#[derive(Default)]
+pub struct Packs(Vec<Pack>);
+
+struct Pack {
+    /// What was packed, one below the other.
+    weights: Vec<Tensor>,
+    rounding: Rounding,
+    packed: Arc<PackedRight>,
+}
+
+impl Packs {
+    /// The weights packed as one, from earlier on if they are the very same.
+    fn get(&mut self, weights: Vec<Tensor>, rounding: Rounding, depth: usize) -> Arc<PackedRight> {
+        let same = |p: &&Pack| {
+            p.rounding == rounding
+                && p.weights.len() == weights.len()
+                && p.weights.iter().zip(&weights).all(|(a, b)| a.is_same(b))
+        };
+        if let Some(pack) = self.0.iter().find(same) {
+            return pack.packed.clone();
+        }
+        let mut all = Vec::new();
+        for t in &weights {
+            let first = all.len();
+            all.extend(t.to_f32());
+            rounding.store(&mut all[first..]);
+        }
+        let n_out = weights.iter().map(|t| t.shape[0] as usize).sum();
+        let view = View::new(&all, n_out, depth);
+        let packed = Arc::new(PackedRight::new(view.transposed()));
+        self.0.push(Pack { weights, rounding, packed: packed.clone() });
+        packed
+    }
+}
+
 /// Every product among `nodes`, by the node at whose place it runs, and the nodes it replaces;
 /// with `fuse` it takes along others of `nodes`.
 pub(super) fn products(
@@ -80,6 +118,7 @@ pub(super) fn products(
     nodes: &[NodeId],
     rounding: Rounding,
     fuse: Fuse,
+    packs: &mut Packs,
 ) -> (BTreeMap<NodeId, Dense>, Vec<NodeId>) {
     let free: &[NodeId] = if fuse == Fuse::Yes { nodes } else { &[] };
     let mut taken: HashSet<NodeId> = HashSet::new();
@@ -107,7 +146,7 @@ pub(super) fn products(
         // A product runs where the last op it takes along stands: all it reads is there.
         let place = *group[0].taken.last().expect("the product itself is taken");
         replaced.extend(group.iter().flat_map(|d| &d.taken).filter(|&&id| id != place));
-        products.insert(place, Dense::packed(g, &group, rounding));
+        products.insert(place, Dense::packed(g, &group, rounding, packs));
     }
     (products, replaced)
 }
@@ -191,21 +230,20 @@ pub(super) fn only_user(g: &Graph, v: Value) -> Option<NodeId> {
 }
 
 impl Dense {
-    fn packed(g: &Graph, group: &[Draft], rounding: Rounding) -> Dense {
+    fn packed(g: &Graph, group: &[Draft], rounding: Rounding, packs: &mut Packs) -> Dense {
         let floats = |v: Value| {
             let mut x = g.weight(v).expect("checked when drafted").to_f32();
             rounding.store(&mut x);
             x
         };
+        let weight = |d: &Draft| g.weight(d.weight).expect("checked when drafted");
         let first = &group[0];
         let outs: Vec<Out> = group.iter().map(|d| Out { value: d.out, n: d.n_out }).collect();
-        let n_out = outs.iter().map(|o| o.n).sum();
         let weight = match first.compressed {
-            true => Weight::Compressed(g.weight(first.weight).expect("checked when drafted")),
+            true => Weight::Compressed(weight(first)),
             false => {
-                let weight: Vec<f32> = group.iter().flat_map(|d| floats(d.weight)).collect();
-                let view = View::new(&weight, n_out, first.depth);
-                Weight::Packed(PackedRight::new(view.transposed()))
+                let weights = group.iter().map(weight).collect();
+                Weight::Packed(packs.get(weights, rounding, first.depth))
             }
         };
         let bias = first.bias.is_some().then(|| group.iter().filter_map(|d| d.bias));
@@ -270,7 +308,7 @@ impl Dense {
             let rows = Rows::new(&mut out, n_rows, n_out);
             match &self.weight {
                 Weight::Packed(weight) => {
-                    multiply(left, Operand::Packed(weight), rows, &epilogue);
+                    multiply(left, Operand::Packed(&**weight), rows, &epilogue);
                 }
                 Weight::Compressed(t) => self.multiply_decoded(left, t, rows, &epilogue),
             }

@@ -8,6 +8,7 @@
 mod buffer;
 mod dense;
 mod heads;
+mod movement;
 mod run;
 
 use std::collections::BTreeMap;
@@ -20,6 +21,7 @@ use crate::env::{checked_inputs, named, stored, table_lookup};
 use crate::kernels::half::Rounding;
 use crate::{Array, ExecError};
 use buffer::Slot;
+pub use dense::Packs;
 use dense::{Dense, products};
 use heads::{Attention, attentions};
 use run::{Pool, Run};
@@ -130,15 +132,29 @@ pub struct ProfileEntry {
 impl Session {
     /// Prepares `graph`: packs weights and fuses ops.
     pub fn new(graph: &Graph, arithmetic: Arithmetic) -> Result<Session, ExecError> {
-        Session::prepare(graph, arithmetic, Fuse::Yes)
+        Session::sharing(graph, arithmetic, &mut Packs::default())
+    }
+
+    /// The same; packed weights come from `packs` where they are there, and are put there.
+    pub fn sharing(
+        graph: &Graph,
+        arithmetic: Arithmetic,
+        packs: &mut Packs,
+    ) -> Result<Session, ExecError> {
+        Session::prepare(graph, arithmetic, Fuse::Yes, packs)
     }
 
     /// Prepares `graph` so that every op's own result can be observed.
     pub fn observable(graph: &Graph, arithmetic: Arithmetic) -> Result<Session, ExecError> {
-        Session::prepare(graph, arithmetic, Fuse::No)
+        Session::prepare(graph, arithmetic, Fuse::No, &mut Packs::default())
     }
 
-    fn prepare(graph: &Graph, arithmetic: Arithmetic, fuse: Fuse) -> Result<Session, ExecError> {
+    fn prepare(
+        graph: &Graph,
+        arithmetic: Arithmetic,
+        fuse: Fuse,
+        packs: &mut Packs,
+    ) -> Result<Session, ExecError> {
         let rounding = arithmetic.rounding();
         let mut order: Vec<NodeId> =
             graph.nodes().filter(|(_, n)| runs(&n.op)).map(|(id, _)| id).collect();
@@ -149,7 +165,7 @@ impl Session {
         order.retain(|id| !replaced.contains(id));
         let free: Vec<NodeId> =
             order.iter().copied().filter(|id| !attentions.contains_key(id)).collect();
-        let (mut products, replaced) = products(graph, &free, rounding, fuse);
+        let (mut products, replaced) = products(graph, &free, rounding, fuse, packs);
         order.retain(|id| !replaced.contains(id));
         let kind = |id: &NodeId| match (products.remove(id), attentions.remove(id)) {
             (Some(dense), _) => Kind::Product(Box::new(dense)),
@@ -274,15 +290,14 @@ impl Session {
     }
 
     /// Runs the function once on states that are kept: each is read and written under its name.
-    /// One that is not there begins as zeros.
+    /// One that is not there begins as zeros; after an error there are none.
     pub fn run_stateful(
         &self,
         inputs: &BTreeMap<String, Array>,
         states: &mut BTreeMap<String, Array>,
     ) -> Result<BTreeMap<String, Array>, ExecError> {
-        let mut all = inputs.clone();
-        all.append(&mut states.clone());
-        let (outputs, kept) = rayon::scope(|_| self.run_keeping(&all, |_, _| {}))?;
+        let given = std::mem::take(states);
+        let (outputs, kept) = rayon::scope(|_| self.run_keeping(inputs, given, |_, _| {}))?;
         *states = kept;
         Ok(outputs)
     }
@@ -292,19 +307,24 @@ impl Session {
         inputs: &BTreeMap<String, Array>,
         after: impl FnMut(&'s Step, &Run<'_>),
     ) -> Result<BTreeMap<String, Array>, ExecError> {
-        self.run_keeping(inputs, after).map(|(outputs, _)| outputs)
+        self.run_keeping(inputs, Arrays::new(), after).map(|(outputs, _)| outputs)
     }
 
-    /// A run: its outputs, and what its states are after it.
+    /// A run: its outputs, and what its states are after it. A state may also be among the inputs.
     fn run_keeping<'s>(
         &'s self,
-        inputs: &BTreeMap<String, Array>,
+        inputs: &Arrays,
+        mut states: Arrays,
         mut after: impl FnMut(&'s Step, &Run<'_>),
     ) -> Result<(Arrays, Arrays), ExecError> {
-        let arrays = checked_inputs(&self.graph, inputs)?;
+        let all = inputs.iter().chain(&states).map(|(name, a)| (name.as_str(), a)).collect();
+        let fresh = checked_inputs(&self.graph, &all)?;
         let mut run = Run::new(self, std::mem::take(&mut *self.lock()));
-        for (&v, array) in self.graph.inputs().iter().zip(arrays) {
-            run.set_slot(v, Slot::of(stored(array.into_owned(), self.rounding)));
+        for (&v, fresh) in self.graph.inputs().iter().zip(fresh) {
+            let name = &self.graph.value(v).name;
+            let given = || states.remove(name).or_else(|| inputs.get(name).cloned());
+            let array = fresh.or_else(given).expect("checked to be there");
+            run.set_slot(v, Slot::of(stored(array, self.rounding)));
         }
         for step in &self.steps {
             run.step(step).map_err(|e| named(e, &self.graph, step.node))?;
@@ -315,12 +335,14 @@ impl Session {
             let name = self.graph.value(v).name.clone();
             run.array(v).map(|a| (name, a.into_owned()))
         };
+        let outputs: Result<_, ExecError> = self.graph.outputs().iter().map(named).collect();
+        let mut kept = Arrays::new();
         let is_state = |v: &&Value| matches!(self.graph.ty(**v), Type::State(_));
-        let outputs = self.graph.outputs().iter().map(named).collect::<Result<_, _>>();
-        let states: Result<_, ExecError> =
-            self.graph.inputs().iter().filter(is_state).map(named).collect();
+        for &v in self.graph.inputs().iter().filter(is_state) {
+            kept.insert(self.graph.value(v).name.clone(), run.take_array(v)?);
+        }
         *self.lock() = run.into_pool();
-        Ok((outputs?, states?))
+        Ok((outputs?, kept))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Pool> {

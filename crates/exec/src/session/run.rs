@@ -52,7 +52,7 @@ impl Pool {
 }
 
 pub(super) struct Run<'s> {
-    session: &'s Session,
+    pub(super) session: &'s Session,
     slots: Vec<Slot>,
     pool: Pool,
     /// Values the current step is the last to read.
@@ -107,6 +107,19 @@ impl<'s> Run<'s> {
         }
     }
 
+    /// The array of a value nobody reads any more, without copying it if nobody shares it.
+    pub fn take_array(&mut self, v: Value) -> Result<Array, ExecError> {
+        if let Slot::Float(b) = &self.slots[v.index()]
+            && b.contiguous().is_some_and(|x| x.len() == b.data.len())
+            && let Slot::Float(b) = std::mem::replace(&mut self.slots[v.index()], Slot::Empty)
+        {
+            let shape = b.shape();
+            let data = Arc::try_unwrap(b.data).unwrap_or_else(|shared| shared.to_vec());
+            return Ok(Array::f32(shape, data));
+        }
+        self.array(v).map(Cow::into_owned)
+    }
+
     pub fn set_slot(&mut self, v: Value, slot: Slot) {
         self.slots[v.index()] = slot;
     }
@@ -151,7 +164,7 @@ impl<'s> Run<'s> {
     }
 
     /// Integers of a small operand, such as a shape.
-    fn ints(&self, v: Value) -> Result<Vec<i64>, ExecError> {
+    pub(super) fn ints(&self, v: Value) -> Result<Vec<i64>, ExecError> {
         let array = self.array(v)?;
         let ints = array.as_i32().ok_or_else(|| self.fail("an operand is not of integers"))?;
         Ok(ints.iter().map(|&i| i.into()).collect())
@@ -160,7 +173,7 @@ impl<'s> Run<'s> {
     /// The elements of `v` in a buffer of their own, dense in memory, and their axes.
     ///
     /// The buffer of a value that is read for the last time is taken when nobody else holds it.
-    fn owned(&mut self, v: Value) -> Option<(Vec<f32>, Vec<Axis>)> {
+    pub(super) fn owned(&mut self, v: Value) -> Option<(Vec<f32>, Vec<Axis>)> {
         let x = self.float(v)?;
         let dense = x.dense().is_some();
         let (n, axes, start) = (x.n_elements(), x.axes.clone(), x.start);
@@ -242,6 +255,10 @@ impl<'s> Run<'s> {
                 Ok(true)
             }
             Op::Gather(_) => self.gather(op, out),
+            Op::Cast(op) => self.cast(op, out),
+            Op::SliceByIndex(op) => self.slice(op, out),
+            Op::SliceUpdate(op) => self.slice_update(op, out),
+            Op::Concat(op) => self.concat(op, out),
             _ => Ok(false),
         }
     }

@@ -33,6 +33,9 @@ impl Lengths {
         if i32::try_from(options.batch).ok().is_none_or(|b| b < 1) {
             return choice("batch", options.batch, "at least one sequence is needed".into());
         }
+        if let Some(context) = options.context {
+            return choice("context", context, "the model keeps nothing of past tokens".into());
+        }
         let all = match options.lengths.as_slice() {
             [] => vec![LENGTH_DEFAULT.min(config.length_max())],
             given => given.to_vec(),

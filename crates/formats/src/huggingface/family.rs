@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 
 use russet_ir::Graph;
 
+use super::audio::{parakeet, wav2vec2, whisper};
+use super::diffusion::{dit, pixart};
 use super::json::Json;
 use super::usage::Usage;
-use super::audio::{parakeet, wav2vec2, whisper};
 use super::vision::{clip, siglip, vit};
-use super::{Options, bert, distilbert, mpnet, roberta, t5};
+use super::{Options, bert, distilbert, gemma, gpt2, llama, mpnet, phi, qwen, roberta, t5};
 use crate::Error;
 
 /// One kind of model: how to recognise it and how to make a program of it.
@@ -60,12 +61,25 @@ const FAMILIES: &[&Family] = &[
     &wav2vec2::HUBERT,
     &wav2vec2::CONFORMER,
     &parakeet::PARAKEET,
+    &dit::DIT,
+    &pixart::PIXART,
+    &gpt2::GPT2,
+    &llama::LLAMA,
+    &llama::MISTRAL,
+    &qwen::QWEN2,
+    &qwen::QWEN3,
+    &gemma::GEMMA,
+    &gemma::GEMMA2,
+    &gemma::GEMMA3,
+    &phi::PHI,
+    &phi::PHI3,
 ];
 
 /// The family that a config says it is of.
 pub fn family(json: &Json) -> Result<&'static Family, Error> {
     let architecture = json.get("architectures").and_then(|a| a.get(0)).and_then(|a| a.as_str());
-    let model_type = json.text("model_type");
+    // Diffusers calls the same thing by the name of a class.
+    let model_type = json.text("model_type").or(json.text("_class_name"));
     let found = match (model_type, architecture) {
         (Some(t), _) => FAMILIES.iter().find(|f| f.model_types.contains(&t)),
         (None, Some(a)) => {

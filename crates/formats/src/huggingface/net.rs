@@ -58,6 +58,17 @@ impl Net {
         })
     }
 
+    /// Adds an op without an output.
+    pub fn effect(&mut self, op: impl Into<Op>) -> Result<(), Error> {
+        let origin = Origin::source(&self.module);
+        let added = self.graph.push_node(BlockId::BODY, op.into(), &[], vec![], origin);
+        added.map(|_| ()).map_err(|error| Error::Op {
+            file: self.file.clone(),
+            at: self.module.clone(),
+            error: Box::new(error),
+        })
+    }
+
     pub fn constant(&mut self, val: Tensor, name: &str) -> Result<Value, Error> {
         self.op(Const { val }, name)
     }
@@ -101,6 +112,22 @@ impl Net {
                 let bias = weights.get(&format!("{module}.bias"), &[n_out])?;
                 Some(self.constant(bias, &format!("{name}_bias"))?)
             }
+        };
+        self.op(Linear { x, weight, bias }, name)
+    }
+
+    /// A linear layer of weights that have been fetched: `[n_out, n_in]`, `[n_out]`.
+    pub fn linear_of(
+        &mut self,
+        x: Value,
+        weight: Tensor,
+        bias: Option<Tensor>,
+        name: &str,
+    ) -> Result<Value, Error> {
+        let weight = self.constant(weight, &format!("{name}_weight"))?;
+        let bias = match bias {
+            Some(bias) => Some(self.constant(bias, &format!("{name}_bias"))?),
+            None => None,
         };
         self.op(Linear { x, weight, bias }, name)
     }

@@ -2,19 +2,21 @@
 
 use std::cell::Cell;
 use std::path::Path;
+use std::rc::Rc;
 
 use russet_ir::{DType, Tensor};
 
 use crate::safetensors::{self, Tensors};
 use crate::{Error, mapped};
 
+#[derive(Clone)]
 pub struct Weights {
-    tensors: Tensors,
+    tensors: Rc<Tensors>,
     /// What precedes the model's own names: `bert.`, `model.`, `0.auto_model.` or nothing.
     prefix: String,
     /// The tensor that told the prefix.
     probe: String,
-    n_parameters: Cell<u64>,
+    n_parameters: Rc<Cell<u64>>,
 }
 
 impl Weights {
@@ -34,7 +36,7 @@ impl Weights {
             });
         };
         let probe = (*name).to_owned();
-        Ok(Weights { tensors, prefix, probe, n_parameters: Cell::new(0) })
+        Ok(Weights { tensors: tensors.into(), prefix, probe, n_parameters: Rc::default() })
     }
 
     /// All tensors in `folder`.
@@ -60,14 +62,16 @@ impl Weights {
 
     /// All weights in `folder` under their full names.
     pub fn whole(folder: &Path) -> Result<Weights, Error> {
-        let (tensors, none) = (Weights::tensors(folder)?, String::new());
-        Ok(Weights { tensors, prefix: none.clone(), probe: none, n_parameters: Cell::new(0) })
+        let tensors = Rc::new(Weights::tensors(folder)?);
+        let (prefix, probe) = (String::new(), String::new());
+        Ok(Weights { tensors, prefix, probe, n_parameters: Rc::default() })
     }
 
     /// The weights of one module beside the encoder, such as a dense layer after pooling.
     pub fn of_file(file: &Path) -> Result<Weights, Error> {
-        let (tensors, none) = (safetensors::read(file)?, String::new());
-        Ok(Weights { tensors, prefix: none.clone(), probe: none, n_parameters: Cell::new(0) })
+        let tensors = Rc::new(safetensors::read(file)?);
+        let (prefix, probe) = (String::new(), String::new());
+        Ok(Weights { tensors, prefix, probe, n_parameters: Rc::default() })
     }
 
     /// The tensor `name` as f32, which must have this shape.
@@ -105,9 +109,16 @@ impl Weights {
     }
 
     /// The same weights, names being below `prefix` (which ends with a point) from here on.
-    pub fn below(mut self, prefix: &str) -> Weights {
-        self.prefix = format!("{}{prefix}", self.prefix);
-        self
+    pub fn below(&self, prefix: &str) -> Weights {
+        Weights { prefix: format!("{}{prefix}", self.prefix), ..self.clone() }
+    }
+
+    /// The same weights, names being where the model itself stands: an LM head is beside `model`, which
+    /// holds the trunk.
+    pub fn outside(&self) -> Weights {
+        let outer = self.prefix.trim_end_matches('.').rsplit_once('.').map_or("", |p| p.0);
+        let prefix = if outer.is_empty() { String::new() } else { format!("{outer}.") };
+        Weights { prefix, ..self.clone() }
     }
 
     /// Elements of all tensors handed out.

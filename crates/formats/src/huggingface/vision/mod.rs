@@ -2,6 +2,6 @@
 
 pub mod clip;
 pub mod siglip;
-mod patches;
+pub mod patches;
 mod towers;
 pub mod vit;

@@ -4,11 +4,14 @@
 //! feeds the folder it was made from.
 
 pub mod audio;
+mod decoder;
 pub mod image;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+
+pub use decoder::CACHE_DTYPE;
 
 /// The metadata's key.
 pub const KEY: &str = "russet.usage";
