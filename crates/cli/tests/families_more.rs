@@ -123,7 +123,8 @@ fn every_one_compiles_and_is_proven() {
     for name in FAMILIES {
         // Otherwise as many samples or frames as ten seconds have.
         let lengths = options(&golden(name)).lengths;
-        let lengths: Vec<String> = lengths.iter().flat_map(|n| ["--seq".into(), n.to_string()]).collect();
+        let lengths: Vec<String> =
+            lengths.iter().flat_map(|n| ["--seq".into(), n.to_string()]).collect();
         let out = folder.path().join(format!("{name}.mlpackage"));
         let model = family(name);
         let mut arguments: Vec<&std::ffi::OsStr> =

@@ -245,8 +245,7 @@ pub fn padding_bias(s: &mut Scope, mask: Value) -> Result<Value, Error> {
 /// `[1, 1, length, length]`: each token sees itself and those before.
 pub fn causal_bias(s: &mut Scope, length: u64) -> Result<Value, Error> {
     let n = length as usize;
-    let bias: Vec<f32> =
-        (0..n * n).map(|i| if i % n > i / n { MASKED } else { 0.0 }).collect();
+    let bias: Vec<f32> = (0..n * n).map(|i| if i % n > i / n { MASKED } else { 0.0 }).collect();
     s.constant(Tensor::f32(vec![1, 1, length, length], &bias), "causal_bias")
 }
 

@@ -48,7 +48,8 @@ pub fn bucket(distance: i64, n_buckets: u64, distance_max: u64) -> u64 {
         return side + distance;
     }
     // In f32 and in this order, as `transformers` computes it: buckets begin where it puts them.
-    let growth = (distance as f32 / n_exact as f32).ln() / (distance_max as f32 / n_exact as f32).ln();
+    let growth =
+        (distance as f32 / n_exact as f32).ln() / (distance_max as f32 / n_exact as f32).ln();
     let far = n_exact + (growth * (half - n_exact) as f32) as u64;
     side + far.min(half - 1)
 }

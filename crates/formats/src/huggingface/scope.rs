@@ -197,8 +197,7 @@ impl<'a> Scope<'a> {
         name: &str,
     ) -> Result<Value, Error> {
         let table = self.weight(&format!("{module}.weight"), &shape, &format!("{name}_table"))?;
-        let gather =
-            Gather { x: table, indices, axis: 0, batch_dims: 0, validate_indices: false };
+        let gather = Gather { x: table, indices, axis: 0, batch_dims: 0, validate_indices: false };
         self.op(gather, name)
     }
 }

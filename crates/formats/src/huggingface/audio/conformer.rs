@@ -109,13 +109,7 @@ impl Conformer {
         Ok(x)
     }
 
-    fn layer(
-        &self,
-        s: &mut Scope,
-        frames: u64,
-        places: &Places,
-        x: Value,
-    ) -> Result<Value, Error> {
+    fn layer(&self, s: &mut Scope, frames: u64, places: &Places, x: Value) -> Result<Value, Error> {
         let m = self.modules;
         let norm = (self.heads.width(), EPSILON);
         let x = self.half_mlp(&mut s.part("first"), &m.first_mlp, x)?;

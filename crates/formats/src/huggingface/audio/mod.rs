@@ -2,6 +2,7 @@
 
 mod conformer;
 pub mod parakeet;
-mod waves;
 pub mod wav2vec2;
+mod waves;
 pub mod whisper;
+mod whisper_decoder;

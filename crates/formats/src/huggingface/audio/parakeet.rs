@@ -138,12 +138,7 @@ fn build(folder: &Folder, options: &Options) -> Result<Built, Error> {
     })
 }
 
-fn graph(
-    config: &Config,
-    weights: &Weights,
-    whole: &Weights,
-    frames: u64,
-) -> Result<Graph, Error> {
+fn graph(config: &Config, weights: &Weights, whole: &Weights, frames: u64) -> Result<Graph, Error> {
     let mut net = Net::new("main", weights.file());
     let mut s = Scope::new(&mut net, weights);
     let (mut x, n) = fewer_frames(&mut s, config, frames)?;

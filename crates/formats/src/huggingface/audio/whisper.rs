@@ -5,15 +5,18 @@ use russet_ir::{DType, Dim, Graph, TensorType, Value};
 
 use super::super::Options;
 use super::super::attention::{Heads, Layer, LayerSizes, Norms, Projections, split};
+use super::super::decoder::config::FULL;
 use super::super::family::{Built, Family, Folder};
 use super::super::json::{Activation, Json};
-use super::super::lengths;
+use super::super::lengths::{self, Span};
 use super::super::net::{Bias, Net};
 use super::super::scope::Scope;
-use super::super::usage::Usage;
 use super::super::usage::audio::{Audio, Features, Says};
+use super::super::usage::transcript::Transcript;
+use super::super::usage::{Decoder, Mask, Usage};
 use super::super::weights::Weights;
 use super::waves::conv_1d;
+use super::whisper_decoder;
 use crate::Error;
 
 pub const WHISPER: Family = Family {
@@ -85,10 +88,11 @@ impl Config {
                 intermediate: json.count(&field("ffn_dim"), None)?,
             })
         };
-        let bounded = |field: &str, default: u64, max: u64| match json.count(field, Some(default))? {
-            n if n <= max => Ok(n),
-            n => Err(json.error(field, n.to_string(), format!("at most {max}"))),
-        };
+        let bounded =
+            |field: &str, default: u64, max: u64| match json.count(field, Some(default))? {
+                n if n <= max => Ok(n),
+                n => Err(json.error(field, n.to_string(), format!("at most {max}"))),
+            };
         Ok(Config {
             hidden,
             n_mels: bounded("num_mel_bins", 80, MELS_MAX)?,
@@ -102,25 +106,60 @@ impl Config {
     }
 }
 
+/// Tokens that `prefill` takes: as many as a transcript begins with.
+const CHUNK_DEFAULT: u64 = 4;
+
 /// The function `encoder`: `input_features` `[1, mels, 2 frames]` to `last_hidden_state`, and to what
-/// the decoder's layers make of that once and for all, `cross_cache`.
+/// the decoder's layers make of that once and for all, `cross_cache`. Then the decoder's `prefill`,
+/// `decode` and `lm_head`.
 fn build(folder: &Folder, options: &Options) -> Result<Built, Error> {
     let config = Config::parse(&folder.config)?;
     let file = folder.config.file();
-    lengths::none(options, file)?;
+    let choice = |option, found: u64, why: &str| Error::Choice {
+        file: file.to_owned(),
+        option,
+        found: found.to_string(),
+        why: why.to_owned(),
+    };
     if options.batch != 1 {
-        let found = options.batch.to_string();
-        let (option, why) = ("batch", "a cache belongs to one sound".into());
-        return Err(Error::Choice { file: file.to_owned(), option, found, why });
+        return Err(choice("batch", options.batch, "a cache belongs to one sound"));
     }
+    let context = options.context.unwrap_or(config.n_positions);
+    if context == 0 || context > config.n_positions {
+        return Err(choice("context", context, "the model has no positions for so many tokens"));
+    }
+    let default = CHUNK_DEFAULT.min(context);
+    let chunk =
+        lengths::length(options, &Span { unit: "token", default, min: 1, max: context }, file)?;
     let shape = vec![config.hidden, config.n_mels, 3];
     let weights = Weights::open(&folder.path, &("encoder.conv1.weight", shape))?;
-    let functions = vec![encoder(&config, &weights)?];
+    let mut functions = vec![encoder(&config, &weights)?];
+    let mut n_parameters = weights.n_parameters();
+    let cache = options.cache;
+    for (name, n_new) in [("prefill", chunk), ("decode", 1)] {
+        let before = weights.n_parameters();
+        let sizes = whisper_decoder::Sizes { n_new, context, cache };
+        functions.push(whisper_decoder::trunk(name, &config, &weights, sizes)?);
+        // Both have the same.
+        n_parameters += if name == "decode" { weights.n_parameters() - before } else { 0 };
+    }
+    functions.push(whisper_decoder::head(&config, &weights)?);
+    let decoder = Decoder {
+        cache,
+        context,
+        chunk,
+        rotary: Default::default(),
+        masks: [(FULL.to_owned(), Mask { window: None })].into(),
+        position_ids: Some(0),
+        bos_token_id: None,
+        eos_token_ids: folder.config.numbers("eos_token_id")?,
+    };
+    let transcript = Transcript::read(&folder.path, &folder.config, decoder)?;
     let features = Features::whisper_mel(&folder.path, config.n_mels, 2 * config.n_frames)?;
     Ok(Built {
         functions,
-        usage: Usage::Audio(Audio { features, says: Says::Nothing }),
-        n_parameters: weights.n_parameters(),
+        usage: Usage::Audio(Audio { features, says: Says::Transcript(transcript.into()) }),
+        n_parameters,
         n_bytes: weights.n_bytes(),
     })
 }

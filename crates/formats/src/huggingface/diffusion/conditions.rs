@@ -110,7 +110,13 @@ pub fn modulated(
 }
 
 /// `x + gate * y`.
-pub fn gated_sum(s: &mut Scope, x: Value, gate: Value, y: Value, name: &str) -> Result<Value, Error> {
+pub fn gated_sum(
+    s: &mut Scope,
+    x: Value,
+    gate: Value,
+    y: Value,
+    name: &str,
+) -> Result<Value, Error> {
     let gated = s.mul(gate, y, &format!("{name}_gated"))?;
     s.add(gated, x, name)
 }

@@ -77,11 +77,8 @@ impl Latents {
         let batch = self.heads.batch;
         let shape = [batch, self.in_channels, self.size, self.size].map(Dim::Fixed);
         let x = s.net.graph.add_input("hidden_states", TensorType::new(DType::F32, shape));
-        let patches = Patches {
-            channels: self.in_channels,
-            image: [self.size; 2],
-            patch: [self.patch; 2],
-        };
+        let patches =
+            Patches { channels: self.in_channels, image: [self.size; 2], patch: [self.patch; 2] };
         let mut s = s.inside("pos_embed", "");
         let x = patches.embed(&mut s, "proj", x, (batch, self.width()), Bias::Present)?;
         let places = s.constant(places, "positions")?;
@@ -103,9 +100,8 @@ impl Latents {
     pub fn waves(&self, unit: f64) -> Tensor {
         let (side, width) = (self.side(), self.width());
         let half = width / 2;
-        let rates: Vec<f64> = (0..half / 2)
-            .map(|i| 1.0 / 10000f64.powf(i as f64 / (half as f64 / 2.0)))
-            .collect();
+        let rates: Vec<f64> =
+            (0..half / 2).map(|i| 1.0 / 10000f64.powf(i as f64 / (half as f64 / 2.0))).collect();
         let mut table = Vec::with_capacity((side * side * width) as usize);
         for row in 0..side {
             for column in 0..side {

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::super::json::Json;
 use super::super::weights::json;
+use super::transcript::Transcript;
 use crate::Error;
 
 /// What a program that hears takes and gives.
@@ -38,6 +39,8 @@ pub enum Says {
     Nothing,
     /// `logits` of one piece of text, or none, for each frame.
     Ctc(Ctc),
+    /// What a decoder writes down.
+    Transcript(Box<Transcript>),
 }
 
 /// Pieces of text by class.

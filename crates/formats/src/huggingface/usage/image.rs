@@ -27,8 +27,9 @@ pub struct Images {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TextSide {
     pub pad_token_id: u64,
-    /// Is all text lower case and without punctuation, as the tokenizer's own code makes it?
+    /// What the code around the tokenizer makes of texts, which the tokenizer's file does not say.
     pub lower_case: bool,
+    pub no_punctuation: bool,
 }
 
 /// What a cosine is multiplied by, and what is added to it, before it becomes a probability: a
@@ -127,13 +128,7 @@ const USUAL: [Usual; 4] = [
         std: CLIP_STD,
     },
     Usual { names: &["Siglip"], filter: Filter::Bicubic, ..VIT },
-    Usual {
-        names: &["DeiT"],
-        filter: Filter::Bicubic,
-        size: 256,
-        crop: Some(224),
-        ..VIT
-    },
+    Usual { names: &["DeiT"], filter: Filter::Bicubic, size: 256, crop: Some(224), ..VIT },
     VIT,
 ];
 

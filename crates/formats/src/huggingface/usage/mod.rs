@@ -6,6 +6,7 @@
 pub mod audio;
 mod decoder;
 pub mod image;
+pub mod transcript;
 
 use std::collections::BTreeMap;
 

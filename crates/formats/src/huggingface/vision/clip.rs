@@ -61,7 +61,8 @@ const TEXT: Usual = Usual { hidden: 512, intermediate: 2048, n_heads: 8, ..VISIO
 
 impl Config {
     fn parse(json: &Json) -> Result<Config, Error> {
-        let architecture = json.get("architectures").and_then(|a| a.get(0)).and_then(|a| a.as_str());
+        let architecture =
+            json.get("architectures").and_then(|a| a.get(0)).and_then(|a| a.as_str());
         let kind = json.text("model_type").unwrap_or_default();
         let only = |part: &str, ty: &str| {
             kind == ty || (kind != "clip" && architecture.is_some_and(|a| a.contains(part)))
@@ -140,7 +141,8 @@ fn build(folder: &Folder, options: &Options) -> Result<Built, Error> {
         let length = text_length(options, &text.texts, file)?;
         functions.push(self::text(&config, text, &weights, &whole, (batch, length))?);
         count(&[&weights]);
-        usage.text = Some(TextSide { pad_token_id: text.pad_token_id, lower_case: false });
+        let pad_token_id = text.pad_token_id;
+        usage.text = Some(TextSide { pad_token_id, lower_case: false, no_punctuation: false });
     } else {
         lengths::none(options, file)?;
     }

@@ -1,7 +1,7 @@
 //! Families that read pictures.
 
 pub mod clip;
-pub mod siglip;
 pub mod patches;
+pub mod siglip;
 mod towers;
 pub mod vit;

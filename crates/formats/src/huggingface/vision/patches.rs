@@ -26,8 +26,7 @@ impl Patches {
             _ => Err(json.error(field, json.found(field), "a size above 0, or two")),
         };
         let channels = json.count("num_channels", Some(3))?;
-        let patches =
-            Patches { channels, image: size("image_size")?, patch: size("patch_size")? };
+        let patches = Patches { channels, image: size("image_size")?, patch: size("patch_size")? };
         let fits = (0..2).all(|i| patches.image[i] >= patches.patch[i]);
         let bounded = patches.image.iter().all(|&n| n <= SIDE_MAX) && channels <= SIDE_MAX;
         match fits && bounded {

@@ -1,8 +1,8 @@
 //! SigLIP and SigLIP 2 of fixed resolution: pictures and texts as vectors of one space, pictures
 //! pooled by an attention whose query is learnt.
 
-use russet_ir::{Graph, Tensor, Value};
 use russet_ir::ops::*;
+use russet_ir::{Graph, Tensor, Value};
 
 use super::super::Options;
 use super::super::attention::{self, Heads, mlp, unit};
@@ -36,6 +36,9 @@ struct Config {
     pad_token_id: u64,
 }
 
+/// Pieces of text the first SigLIP knows.
+const N_VOCAB: u64 = 32000;
+
 const USUAL: Usual = Usual {
     hidden: 768,
     intermediate: 3072,
@@ -58,7 +61,7 @@ impl Config {
             vision: Tower::parse(&vision, &USUAL)?,
             patches: Patches::parse(&vision)?,
             text: tower,
-            texts: Texts::parse(&text, 32000, 64)?,
+            texts: Texts::parse(&text, N_VOCAB, 64)?,
             projection: text.count("projection_size", Some(tower.hidden))?,
             pad_token_id: text.number("pad_token_id", Some(1))?,
         };
@@ -81,16 +84,18 @@ fn build(folder: &Folder, options: &Options) -> Result<Built, Error> {
     let shape = |tower: &Tower| vec![config.patches.count(), tower.hidden];
     let probe = ("vision_model.embeddings.position_embedding.weight", shape(&config.vision));
     let weights = Weights::open(&folder.path, &probe)?;
-    let functions = vec![
-        image(&config, &weights, batch)?,
-        text(&config, &weights, batch, length)?,
-    ];
+    let functions = vec![image(&config, &weights, batch)?, text(&config, &weights, batch, length)?];
     let number = |name: &str, default: f32| match whole.has(name) {
         true => Ok(whole.get(name, &[1])?.to_f32().first().copied().unwrap_or(default)),
         false => Ok::<f32, Error>(default),
     };
     let mut usage = Images::read(&folder.path, config.patches.image)?;
-    usage.text = Some(TextSide { pad_token_id: config.pad_token_id, lower_case: true });
+    // SigLIP 2 has the larger vocabulary of Gemma, and keeps punctuation.
+    usage.text = Some(TextSide {
+        pad_token_id: config.pad_token_id,
+        lower_case: true,
+        no_punctuation: config.texts.n_vocab <= N_VOCAB,
+    });
     usage.similarity = Some(Similarity {
         scale: number("logit_scale", 0.0)?.exp(),
         bias: Some(number("logit_bias", 0.0)?),

@@ -136,7 +136,8 @@ pub fn positions(
 ) -> Result<(Option<Value>, Value), Error> {
     let n = patches.count() + n_before;
     let table = s.tensor("position_embedding.weight", &[n, hidden])?;
-    let rows = |from: u64, to: u64| table.rows(from, to - from).reshaped(vec![1, to - from, hidden]);
+    let rows =
+        |from: u64, to: u64| table.rows(from, to - from).reshaped(vec![1, to - from, hidden]);
     let before = match n_before {
         0 => None,
         k => Some(s.constant(rows(0, k), "first_position")?),

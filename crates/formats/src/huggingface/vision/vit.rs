@@ -4,6 +4,7 @@
 use russet_ir::ops::*;
 use russet_ir::{Graph, Tensor, Value};
 
+use super::super::Options;
 use super::super::attention::{Heads, Layer, LayerSizes, Norms, Projections};
 use super::super::family::{Built, Family, Folder};
 use super::super::json::{Activation, Json};
@@ -13,7 +14,6 @@ use super::super::scope::Scope;
 use super::super::usage::Usage;
 use super::super::usage::image::Images;
 use super::super::weights::Weights;
-use super::super::Options;
 use super::patches::Patches;
 use crate::Error;
 
@@ -199,12 +199,7 @@ fn graph(
 }
 
 /// The class token and its like, then the patches; positions are of all but the registers.
-fn embeddings(
-    s: &mut Scope,
-    facts: &Facts,
-    config: &Config,
-    batch: u64,
-) -> Result<Value, Error> {
+fn embeddings(s: &mut Scope, facts: &Facts, config: &Config, batch: u64) -> Result<Value, Error> {
     let mut s = s.inside("embeddings", "");
     let (hidden, n_patches) = (config.hidden, config.patches.count());
     let pixels = config.patches.input(&mut s, batch);
@@ -224,7 +219,8 @@ fn embeddings(
         before.push(repeated(&mut s, token, batch, name)?);
     }
     if config.n_registers > 0 {
-        let registers = s.weight("register_tokens", &[1, config.n_registers, hidden], "registers")?;
+        let registers =
+            s.weight("register_tokens", &[1, config.n_registers, hidden], "registers")?;
         before.push(repeated(&mut s, registers, batch, "registers")?);
     }
     before.push(placed);
@@ -297,7 +293,13 @@ fn head(
             width = 2 * hidden;
         }
         let mut s = Scope::new(s.net, whole);
-        return Ok(vec![s.linear("classifier", class, (width, n_labels), Bias::Present, "logits")?]);
+        return Ok(vec![s.linear(
+            "classifier",
+            class,
+            (width, n_labels),
+            Bias::Present,
+            "logits",
+        )?]);
     }
     if has_pooler {
         let class = token(s, 0, "class")?;
