@@ -103,3 +103,48 @@ fn normed(
     let flat = all.into_iter().flatten().map(|x| x as f32).collect();
     Array::f32(vec![n, n_mels], flat)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::Sound;
+    use super::*;
+
+    /// Extractors of transformers on one sound; made by `bench/golden_processors.py`.
+    #[test]
+    fn features_are_those_of_the_extractors_themselves() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testing/data/processors");
+        let golden = russet_formats::arrays::read(&folder.join("sounds.npz")).expect("values");
+        let rate = 16000;
+        let whisper =
+            |n_mels| Features::WhisperMel { rate, n_fft: 400, hop: 160, n_mels, frames: 100 };
+        let parakeet = Features::NormedMel {
+            rate,
+            n_fft: 512,
+            window: 400,
+            hop: 160,
+            n_mels: 80,
+            preemphasis: 0.97,
+        };
+        let wave = Features::Wave { rate, normalize: true };
+        let all = [
+            ("whisper_80", whisper(80), 1e-4),
+            ("whisper_128", whisper(128), 1e-4),
+            ("wave", wave, 1e-4),
+            ("parakeet", parakeet, 2e-3),
+        ];
+        assert_eq!(golden.len(), all.len());
+        let sound = Sound::read(&folder.join("sound.wav")).expect("a sound");
+        assert_eq!(sound.rate, rate);
+        for (name, of, far) in all {
+            let (_, tensor) = golden.iter().find(|g| g.0 == name).expect("a golden value");
+            let expected = Array::from_tensor(tensor).expect("numbers");
+            let made = features(&of, &sound.samples);
+            assert_eq!(made.shape, expected.shape, "{name}");
+            let pairs = made.as_f32().expect("floats").iter().zip(expected.as_f32().expect("floats"));
+            let worst = pairs.map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
+            assert!(worst < far, "{name}: {worst}");
+        }
+    }
+}
