@@ -74,17 +74,16 @@ def named(*names):
     return {n: n for n in names}
 
 
-def vit(model_class, config, base, outputs, norm, layers):
+def vit(model_class, config, base, outputs, layers):
     model = prepared(model_class(config))
     seen = Seen()
     seen.layers(layers(base(model)))
-    del norm
     return model, run(model, seen, "main", {"pixel_values": pixels()}, named(*outputs))
 
 
 def make_vit():
     config = t.ViTConfig(**SIZES, **IMAGE, num_labels=3)
-    return vit(t.ViTForImageClassification, config, lambda m: m.vit, ["logits"], None, vit_layers)
+    return vit(t.ViTForImageClassification, config, lambda m: m.vit, ["logits"], vit_layers)
 
 
 def vit_layers(base):
@@ -95,25 +94,25 @@ def vit_layers(base):
 
 def make_vit_pooler():
     config = t.ViTConfig(**SIZES, **IMAGE, qkv_bias=False)
-    return vit(t.ViTModel, config, lambda m: m, ["last_hidden_state", "pooler_output"], None, vit_layers)
+    return vit(t.ViTModel, config, lambda m: m, ["last_hidden_state", "pooler_output"], vit_layers)
 
 
 def make_deit():
     config = t.DeiTConfig(**SIZES, **IMAGE, num_labels=3)
-    return vit(t.DeiTForImageClassificationWithTeacher, config, lambda m: m.deit, ["logits"], None, vit_layers)
+    return vit(t.DeiTForImageClassificationWithTeacher, config, lambda m: m.deit, ["logits"], vit_layers)
 
 
 def make_dinov2():
     sizes = {k: v for k, v in SIZES.items() if k != "intermediate_size"}
     config = t.Dinov2Config(**sizes, **IMAGE, mlp_ratio=2, layerscale_value=1.0)
-    return vit(t.Dinov2Model, config, lambda m: m, ["last_hidden_state", "pooler_output"], None, vit_layers)
+    return vit(t.Dinov2Model, config, lambda m: m, ["last_hidden_state", "pooler_output"], vit_layers)
 
 
 def make_dinov2_swiglu():
     sizes = {k: v for k, v in SIZES.items() if k != "intermediate_size"}
     config = t.Dinov2WithRegistersConfig(**sizes, **IMAGE, mlp_ratio=2, layerscale_value=1.0, use_swiglu_ffn=True,
                                          num_register_tokens=2)
-    return vit(t.Dinov2WithRegistersModel, config, lambda m: m, ["last_hidden_state", "pooler_output"], None, vit_layers)
+    return vit(t.Dinov2WithRegistersModel, config, lambda m: m, ["last_hidden_state", "pooler_output"], vit_layers)
 
 
 def inner(model):
@@ -316,7 +315,6 @@ def make_sd3():
         qk_norm="rms_norm"))
     seen = Seen()
     for i, block in enumerate(model.transformer_blocks):
-        seen.module(block, f"layer_{i}_output", lambda x: x)
         def both(_, __, out, i=i):
             text, image = out
             seen.values[f"layer_{i}_output"] = image
@@ -338,8 +336,10 @@ def make_flux():
         def hook(_, __, out):
             seen.values[f"{name}_text_output"], seen.values[f"{name}_output"] = out
         return hook
+    def one(_, __, out):
+        seen.values["single_0_output"] = torch.cat(out, 1)
     model.transformer_blocks[0].register_forward_hook(both("layer_0"))
-    model.single_transformer_blocks[0].register_forward_hook(both("single_0"))
+    model.single_transformer_blocks[0].register_forward_hook(one)
     h = w = 4
     ids = torch.zeros(h, w, 3)
     ids[..., 1] += torch.arange(h)[:, None]

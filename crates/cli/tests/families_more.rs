@@ -23,10 +23,12 @@ const FAMILIES: &[&str] = &[
     "dinov2",
     "dinov2_swiglu",
     "dit",
+    "flux",
     "hubert",
     "parakeet_ctc",
     "parakeet_encoder",
     "pixart",
+    "sd3",
     "siglip",
     "t5",
     "t5_gated",
@@ -73,7 +75,11 @@ fn options(golden: &BTreeMap<String, Golden>) -> Options {
                 "input_features" if array.shape[2] == 16 => {
                     options.lengths = vec![array.shape[1] as u64];
                 }
-                "encoder_hidden_states" => options.lengths = vec![array.shape[1] as u64],
+                "encoder_hidden_states" => options.lengths.insert(0, array.shape[1] as u64),
+                // Tokens of a picture, where it is given as such.
+                "hidden_states" if array.shape.len() == 3 => {
+                    options.lengths.push(array.shape[1] as u64);
+                }
                 _ => {}
             }
         }
@@ -123,8 +129,11 @@ fn every_one_compiles_and_is_proven() {
     for name in FAMILIES {
         // Otherwise as many samples or frames as ten seconds have.
         let lengths = options(&golden(name)).lengths;
-        let lengths: Vec<String> =
-            lengths.iter().flat_map(|n| ["--seq".into(), n.to_string()]).collect();
+        let lengths: Vec<String> = lengths.iter().map(u64::to_string).collect();
+        let lengths = match lengths.is_empty() {
+            true => Vec::new(),
+            false => vec!["--seq".to_owned(), lengths.join(",")],
+        };
         let out = folder.path().join(format!("{name}.mlpackage"));
         let model = family(name);
         let mut arguments: Vec<&std::ffi::OsStr> =
@@ -133,5 +142,52 @@ fn every_one_compiles_and_is_proven() {
         let said = text(&arguments);
         assert!(said.contains("Proved     every rewrite"), "{name}: {said}");
         assert!(!said.contains("warning[not-finite]"), "{name}: {said}");
+    }
+}
+
+/// What Whisper's decoder gives for tokens in chunks and one by one is what it gives for all at once.
+#[test]
+fn whisper_decodes_as_its_own_code_does() {
+    use russet_formats::huggingface::usage::Usage;
+    use russet_formats::huggingface::usage::audio::{Audio, Says};
+
+    let golden = golden("whisper");
+    let ids = golden["decoder"].inputs["input_ids"].as_i32().expect("ids");
+    let expected = &golden["decoder"].values["logits"];
+    let options = Options { lengths: vec![4], ..Options::default() };
+    let source = huggingface::load(&family("whisper"), &options).expect("a model");
+    let Usage::Audio(Audio { says: Says::Transcript(t), .. }) = &source.usage else {
+        panic!("it writes transcripts")
+    };
+    let session = |name: &str| {
+        let graph = source.program.function(name).expect("a function");
+        Session::new(graph, Arithmetic::F32).expect("a graph that runs")
+    };
+    let made = session("encoder").run(&golden["encoder"].inputs).expect("a run");
+    let (prefill, decode, head) = (session("prefill"), session("decode"), session("lm_head"));
+    let mut states = BTreeMap::new();
+    let mut n_past = 0;
+    while n_past < ids.len() {
+        let n = t.decoder.next(n_past as u64, (ids.len() - n_past) as u64) as usize;
+        let now = &ids[n_past..(n_past + n).min(ids.len())];
+        let mut inputs = BTreeMap::from([("cross_cache".to_owned(), made["cross_cache"].clone())]);
+        for (name, tensor) in t.decoder.inputs(n_past as u64, now, n as u64) {
+            inputs.insert(name, Array::from_tensor(&tensor).expect("numbers"));
+        }
+        let session = if n > 1 { &prefill } else { &decode };
+        let out = session.run_stateful(&inputs, &mut states).expect("a run");
+        let hidden = out["last_hidden_state"].as_f32().expect("floats");
+        let (width, n_vocab) = (hidden.len() / n, expected.shape[2]);
+        for (i, row) in hidden.chunks(width).take(now.len()).enumerate() {
+            let x = Array::f32(vec![1, 1, width], row.to_vec());
+            let logits = head.run(&[("hidden_state".to_owned(), x)].into()).expect("a run");
+            let from = (n_past + i) * n_vocab;
+            let wanted = expected.as_f32().expect("floats")[from..from + n_vocab].to_vec();
+            let wanted = Array::f32(vec![1, 1, n_vocab], wanted);
+            // The cache is fp16.
+            let moved = distance(&wanted, &logits["logits"]).relative_l2;
+            assert!(moved < 1e-3, "token {}: {moved:e}", n_past + i);
+        }
+        n_past += now.len();
     }
 }

@@ -5,6 +5,7 @@
 //! graph, runs both sides on the proof's inputs and refuses an edit that moves the result further
 //! than the pass says it may.
 
+mod angles;
 mod attention;
 mod driver;
 mod fold;

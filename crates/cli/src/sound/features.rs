@@ -142,7 +142,8 @@ mod tests {
             let expected = Array::from_tensor(tensor).expect("numbers");
             let made = features(&of, &sound.samples);
             assert_eq!(made.shape, expected.shape, "{name}");
-            let pairs = made.as_f32().expect("floats").iter().zip(expected.as_f32().expect("floats"));
+            let pairs =
+                made.as_f32().expect("floats").iter().zip(expected.as_f32().expect("floats"));
             let worst = pairs.map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
             assert!(worst < far, "{name}: {worst}");
         }

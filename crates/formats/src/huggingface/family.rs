@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use russet_ir::Graph;
 
 use super::audio::{parakeet, wav2vec2, whisper};
-use super::diffusion::{dit, pixart};
+use super::diffusion::{dit, flux, pixart, sd3};
 use super::json::Json;
 use super::usage::Usage;
 use super::vision::{clip, siglip, vit};
@@ -63,6 +63,8 @@ const FAMILIES: &[&Family] = &[
     &parakeet::PARAKEET,
     &dit::DIT,
     &pixart::PIXART,
+    &sd3::SD3,
+    &flux::FLUX,
     &gpt2::GPT2,
     &llama::LLAMA,
     &llama::MISTRAL,

@@ -2,5 +2,8 @@
 
 mod conditions;
 pub mod dit;
+pub mod flux;
+mod joint;
 mod latents;
 pub mod pixart;
+pub mod sd3;
