@@ -43,6 +43,10 @@ pub struct Arguments {
     /// Do not run both sides of every rewrite.
     #[arg(long)]
     pub no_proof: bool,
+    /// Run them even for a model of more than 400 M weights, which takes minutes and ten times the
+    /// memory.
+    #[arg(long, conflicts_with = "no_proof")]
+    pub proof: bool,
     /// Only these passes, in the pipeline's order.
     #[arg(long, value_delimiter = ',', value_name = "PASS,…")]
     pub passes: Vec<String>,
@@ -67,6 +71,29 @@ pub struct Proven {
     pub outputs: BTreeMap<String, [Distance; 2]>,
     /// Outputs of the source that are not finite, with how many numbers: they prove nothing.
     pub not_finite: BTreeMap<String, usize>,
+}
+
+/// Weights beyond which a model is proven when that is asked for only: both sides run in f32 with all
+/// weights unpacked, which for 1.2 G weights took 150 s and 11.7 GB on two cores
+/// (`bench/big_llama.py --proof`).
+const PROOF_WEIGHTS_MAX: u64 = 400_000_000;
+
+impl Arguments {
+    /// Are both sides of every rewrite run?
+    fn proves(&self, model: &Model) -> bool {
+        let asked = self.proof || !self.inputs.is_made_up();
+        !self.no_proof && (asked || n_weights(&model.program) <= PROOF_WEIGHTS_MAX)
+    }
+}
+
+/// Weights of the function that has most: others mostly have the same.
+fn n_weights(program: &Program) -> u64 {
+    let of = |g: &Graph| -> u64 {
+        let consts = g.nodes().filter(|(_, n)| n.op.is_const());
+        let outputs = consts.filter_map(|(_, n)| n.outputs.first());
+        outputs.filter_map(|&v| g.constant(v)).map(russet_ir::Tensor::n_elements).sum()
+    };
+    program.functions.iter().map(of).max().unwrap_or(0)
 }
 
 /// What compiling made.
@@ -102,7 +129,7 @@ pub fn produce(args: &Arguments, out: &Out) -> Outcome<(Value, String)> {
     keep_opset(args, &model)?;
     let passes = chosen_passes(args, model.program.opset);
     let compiled = compile(&model, args, &passes, &progress).map_err(|e| match e.code() {
-        Some("op-failed" | "unsupported-op") if !args.no_proof => {
+        Some("op-failed" | "unsupported-op") if args.proves(&model) => {
             e.help("`--no-proof` compiles it without running it")
         }
         _ => args.inputs.blame(0, e),
@@ -111,7 +138,7 @@ pub fn produce(args: &Arguments, out: &Out) -> Outcome<(Value, String)> {
     let prediction = predict_all(&compiled.program, &chip)?;
     progress.stage("writing the package");
     let written = write(&model, &compiled.program, &args.output)?;
-    if !args.no_proof {
+    if args.proves(&model) {
         progress.stage("reading the package back");
         read_back(args, &compiled)?;
     }
@@ -189,7 +216,7 @@ pub fn compile(
     };
     // Inputs are for the default function, those of others are made up.
     let mut step_inputs = russet_passes::Inputs::new();
-    for graph in program.functions.iter().filter(|_| !args.no_proof) {
+    for graph in program.functions.iter().filter(|_| args.proves(model)) {
         let inputs = match given.as_ref().filter(|_| graph.name == source.name) {
             Some(inputs) => inputs.clone(),
             None => random_inputs(graph, args.inputs.seed, 64)?,
@@ -204,7 +231,7 @@ pub fn compile(
         return Err(Failure::Findings(findings));
     }
     let mut proven = Vec::new();
-    for result in program.functions.iter().filter(|_| !args.no_proof) {
+    for result in program.functions.iter().filter(|_| args.proves(model)) {
         let before = model.function(Some(&result.name))?;
         let given = given.clone().filter(|_| result.name == source.name);
         proven.extend(prove(before, result, given, args.inputs.seed, progress)?);
@@ -368,6 +395,13 @@ impl Shown<'_> {
             self.compiled.program.opset,
             self.compiled.program.opset.systems(),
         );
+        for o in &self.written.overflows {
+            let from = o.source.as_deref().unwrap_or(&o.weight);
+            text += &format!(
+                "warning[weight-overflow]: {} of the weights of `{from}` (up to {:.4e}) are beyond 65504 and became infinite in fp16\n   = help: scale them down in the model, together with what follows them\n",
+                o.n, o.largest
+            );
+        }
         for p in predictions {
             text += &format!("Predicted  {}\n", p.line());
         }
@@ -395,7 +429,13 @@ impl Shown<'_> {
 
     fn proof(&self) -> String {
         if self.compiled.proven.is_empty() {
-            return "Proved     nothing: --no-proof\n".into();
+            return match self.args.no_proof {
+                true => "Proved     nothing: --no-proof\n".into(),
+                false => format!(
+                    "Proved     nothing: {} weights would take minutes; `--proof` does it\n",
+                    count(n_weights(&self.model.program))
+                ),
+            };
         }
         let mut text = String::new();
         if let Some((pass, moved)) = self.worst() {
@@ -456,6 +496,9 @@ impl Shown<'_> {
             "model_bytes": self.written.model_bytes,
             "weight_bytes": self.written.weight_bytes,
             "n_weights": self.written.n_weights,
+            "overflows": self.written.overflows.iter().map(|o| json!({
+                "weight": o.weight, "source": o.source, "n": o.n, "largest": finite(o.largest.into()),
+            })).collect::<Vec<_>>(),
             "rewrites": report.rewrites.iter().map(|r| json!({
                 "pass": r.pass, "function": r.function, "value": r.value,
                 "source": r.source.as_deref(), "distance": r.distance.map(finite),

@@ -54,6 +54,7 @@ pub fn command(args: &Arguments, out: &Out) -> Outcome<()> {
         opset: Some(Opset::Ios18),
         inputs: Source { seed: 1, ..Source::default() },
         no_proof: false,
+        proof: false,
         passes: Vec::new(),
         skip: Vec::new(),
         verbose: false,

@@ -25,6 +25,7 @@ mod sound;
 mod stages;
 mod text;
 mod tiny;
+mod vocabulary;
 
 use std::process::ExitCode;
 

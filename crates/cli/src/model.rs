@@ -7,7 +7,7 @@ use clap::Args;
 use russet_formats::container::{self, Container, Content};
 use russet_formats::huggingface::usage::{self, Cache, Usage};
 use russet_formats::huggingface::{self, Mask, Pooling};
-use russet_formats::{mapped, mlpackage, onnx};
+use russet_formats::{gguf, mapped, mlpackage, onnx};
 use russet_ir::{Binding, Dim, Graph, Opset, Program};
 
 use crate::diagnostic::{Failure, Outcome};
@@ -183,15 +183,15 @@ impl Model {
         if is_onnx(path) {
             return Model::onnx(path, shapes, opset);
         }
-        if !path.is_dir() || !path.join("config.json").exists() {
+        let is_gguf = is_gguf(path);
+        if !is_gguf && (!path.is_dir() || !path.join("config.json").exists()) {
             // What else it may be, by name.
             if let Some(error) = container::foreign(path) {
                 return Err(error.into());
             }
         }
-        if !path.is_dir() {
-            let message =
-                "it is neither a Hugging Face folder, an ONNX model nor a Core ML package";
+        if !path.is_dir() && !is_gguf {
+            let message = "it is neither a Hugging Face folder, a GGUF file, an ONNX model nor a Core ML package";
             return Err(Failure::new("wrong-kind", message).in_file(path));
         }
         if !shapes.constant.is_empty() {
@@ -327,6 +327,11 @@ pub fn is_onnx(path: &Path) -> bool {
     }
     let named = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("onnx"));
     named || mapped::open(path).is_ok_and(|bytes| onnx::is_onnx(&bytes))
+}
+
+/// Is it a GGUF file?
+fn is_gguf(path: &Path) -> bool {
+    path.is_file() && mapped::open(path).is_ok_and(|bytes| gguf::is_gguf(&bytes))
 }
 
 /// Every allowed binding of a function's symbols; one empty one when all shapes are fixed.

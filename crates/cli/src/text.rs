@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
+use russet_formats::{gguf, mapped};
 use tokenizers::{Tokenizer, TruncationParams};
 
 use crate::diagnostic::{Failure, Outcome};
+use crate::vocabulary;
 
 /// A tokenizer that leaves padding to us: how long a row is depends on the model's lengths.
 pub struct Sentences {
@@ -16,7 +18,7 @@ impl Sentences {
     pub fn open(file: &Path, length_max: usize) -> Outcome<Sentences> {
         let failed =
             |e: tokenizers::Error| Failure::new("bad-tokenizer", e.to_string()).in_file(file);
-        let mut tokenizer = Tokenizer::from_file(file).map_err(failed)?;
+        let mut tokenizer = read(file)?;
         tokenizer.with_padding(None);
         let truncation = TruncationParams { max_length: length_max, ..Default::default() };
         let truncation = (length_max < usize::MAX).then_some(truncation);
@@ -43,6 +45,19 @@ impl Sentences {
         let ids: Vec<u32> = ids.iter().filter_map(|&id| id.try_into().ok()).collect();
         self.tokenizer.decode(&ids, true).map_err(|e| Failure::new("bad-text", e.to_string()))
     }
+}
+
+/// The tokenizer in a `tokenizer.json`, or in a GGUF file.
+fn read(file: &Path) -> Outcome<Tokenizer> {
+    let failed = |e: tokenizers::Error| Failure::new("bad-tokenizer", e.to_string()).in_file(file);
+    let bytes = mapped::open(file)?;
+    if !gguf::is_gguf(&bytes) {
+        return Tokenizer::from_bytes(&bytes).map_err(failed);
+    }
+    let tokens = gguf::tokens(&gguf::parse(bytes, file)?, file)?;
+    let made = vocabulary::tokenizer(&tokens)
+        .map_err(|why| Failure::new("bad-tokenizer", why).in_file(file))?;
+    Tokenizer::from_bytes(made.to_string()).map_err(failed)
 }
 
 /// The smallest of `lengths` that holds `n` tokens, else the largest.

@@ -11,7 +11,11 @@ const MAGIC: &[(&[u8], &str, &str)] = &[
         "a program of the Neural Engine (`.hwx`), which Core ML makes for one chip when it loads a model",
         "take the package or the compiled model it was made from",
     ),
-    (b"GGUF", "a GGUF file, as llama.cpp runs it", "take the Hugging Face folder it was made from"),
+    (
+        b"GGUF",
+        "a GGUF file, as llama.cpp runs it",
+        "compile it: `russet compile` reads it as it is",
+    ),
     (
         b"PK\x03\x04",
         "a ZIP archive: PyTorch's `.pt` and zipped packages are such",
@@ -39,7 +43,7 @@ const NAMES: &[(&str, &str, &str)] = &[
     ("onnx", "an ONNX model", "compile it to a package first"),
     ("safetensors", "a file of weights alone", "name the folder it lies in, with its config.json"),
     ("mlmodelkey", "the key of an encrypted model", KEY_ADVICE),
-    ("gguf", "a GGUF file, as llama.cpp runs it", "take the Hugging Face folder it was made from"),
+    ("gguf", "a GGUF file, as llama.cpp runs it", "compile it: `russet compile` reads it as it is"),
     (
         "bin",
         "a file of weights or of data without its model",

@@ -18,6 +18,7 @@ pub mod arrays;
 pub mod container;
 mod error;
 mod foreign;
+pub mod gguf;
 pub mod huggingface;
 pub mod mapped;
 pub mod mil_text;

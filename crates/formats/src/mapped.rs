@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytes::Bytes;
 
@@ -35,7 +36,46 @@ pub fn open(path: &Path) -> Result<Bytes, Error> {
     // it. Rust asks that nobody changes the file meanwhile; see the caveat above. Every reader
     // here checks its bounds against the length of the map, not against numbers in the file.
     let map = unsafe { memmap2::Mmap::map(&file) }.map_err(|e| Error::io(path, "map it", e))?;
-    Ok(Bytes::from_owner(map))
+    let map = Arc::new(map);
+    let mut maps = lock();
+    maps.retain(|m| m.strong_count() > 0);
+    maps.push(Arc::downgrade(&map));
+    Ok(Bytes::from_owner(Map(map)))
+}
+
+/// A mapped file that others can look up while it is mapped.
+struct Map(Arc<memmap2::Mmap>);
+
+impl AsRef<[u8]> for Map {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Every file that is mapped.
+static MAPS: Mutex<Vec<Weak<memmap2::Mmap>>> = Mutex::new(Vec::new());
+
+fn lock() -> MutexGuard<'static, Vec<Weak<memmap2::Mmap>>> {
+    MAPS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lets the system take back the memory of `bytes` if they are of a mapped file, until they are read
+/// again: whoever goes through a large file once need not hold all of it.
+pub(crate) fn release(bytes: &[u8]) {
+    let start = bytes.as_ptr() as usize;
+    let maps: Vec<Arc<memmap2::Mmap>> = lock().iter().filter_map(Weak::upgrade).collect();
+    for map in maps {
+        let Some(offset) = start.checked_sub(map.as_ptr() as usize) else { continue };
+        if offset < map.len() && bytes.len() <= map.len() - offset {
+            #[cfg(unix)]
+            // SAFETY: the map is of a file, private and only ever read, so that its pages hold nothing
+            // but what is in the file: one that is dropped is read from there again when it is needed.
+            let _ = unsafe {
+                map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, offset, bytes.len())
+            };
+            return;
+        }
+    }
 }
 
 /// The contents of a text file such as `config.json`.
@@ -104,6 +144,24 @@ mod tests {
         assert_eq!(open(&file).unwrap(), "abc");
         #[cfg(unix)]
         assert_eq!(open(Path::new("/dev/null")).unwrap_err().code(), "wrong-kind");
+    }
+
+    #[test]
+    fn what_is_released_can_be_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("x");
+        let contents: Vec<u8> = (0..100_000u32).map(|i| (i % 251) as u8).collect();
+        fs::write(&file, &contents).unwrap();
+        let bytes = open(&file).unwrap();
+        assert_eq!(bytes, contents);
+        for part in [&bytes[..], &bytes[5..], &bytes[4096..8192], &bytes[99_999..], &bytes[..0]] {
+            release(part);
+            assert_eq!(bytes, contents);
+        }
+        // Memory of another kind stays as it is.
+        let heap = contents.clone();
+        release(&heap);
+        assert_eq!(heap, contents);
     }
 
     #[test]

@@ -62,6 +62,12 @@ impl Tensors {
         self.n_bytes
     }
 
+    /// Tensors that another format's reader found in one file.
+    pub(crate) fn of_file(path: &Path, tensors: BTreeMap<String, Tensor>, n_bytes: u64) -> Tensors {
+        let entries = tensors.into_iter().map(|(name, t)| (name, (t, 0))).collect();
+        Tensors { entries, files: vec![path.to_owned()], n_bytes }
+    }
+
     fn add(&mut self, path: &Path, bytes: Bytes) -> Result<(), Error> {
         self.n_bytes += bytes.len() as u64;
         self.files.push(path.to_owned());

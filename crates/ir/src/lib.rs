@@ -31,6 +31,6 @@ pub use graph::{
 pub use infer::{Known, Outputs, TypeError, Types, broadcast_shapes, resolve_axis};
 pub use op::{Arg, ArgError, Args, Attr, Declared, Fields, Number, OpDef, Param, Work};
 pub use ops::Op;
-pub use tensor::{SizeError, Step, Tensor};
+pub use tensor::{Elements, SizeError, Step, Tensor};
 pub use types::{Dim, Symbol, TensorType, Type};
 pub use verify::{Finding, verify, verify_program};

@@ -38,6 +38,11 @@ enum Data {
         from: Arc<Tensor>,
         start: u64,
     },
+    /// The elements from `start` on of what a reader decodes.
+    Computed {
+        from: Arc<dyn Elements>,
+        start: u64,
+    },
     /// Elements that lie in a file that is not there: they read as zeros, see
     /// [`Tensor::is_absent`].
     Absent,
@@ -47,6 +52,14 @@ enum Data {
         whole: Arc<[u64]>,
         start: u64,
     },
+}
+
+/// Floats in a form that only the reader of some file format knows.
+pub trait Elements: Send + Sync {
+    /// Appends elements `start..start + n` to `out`; there are as many as the tensor has.
+    fn floats(&self, start: u64, n: u64, out: &mut Vec<f32>);
+    /// The bytes they are decoded from, if they can be told.
+    fn bytes(&self) -> Option<&Bytes>;
 }
 
 /// One elementwise change to a constant, applied when its bytes are asked for.
@@ -91,6 +104,17 @@ impl Tensor {
             return Err(SizeError { dtype, shape, needed, found: 0 });
         }
         Ok(Tensor { dtype, shape, data: Data::Absent })
+    }
+
+    /// Floats of `shape` that `from` decodes when they are read.
+    pub fn computed(shape: Vec<u64>, from: Arc<dyn Elements>) -> Result<Tensor, SizeError> {
+        let dtype = DType::F32;
+        let n = crate::types::count(shape.iter().copied());
+        let needed = n.and_then(|n| dtype.bytes(n)).unwrap_or(u64::MAX);
+        match needed {
+            u64::MAX => Err(SizeError { dtype, shape, needed, found: 0 }),
+            _ => Ok(Tensor { dtype, shape, data: Data::Computed { from, start: 0 } }),
+        }
     }
 
     /// Is it one whose elements are not there? Whoever needs them asks first.
@@ -156,20 +180,28 @@ impl Tensor {
     /// The very same contents, not only equal ones? Looks at no element, so it is cheap, and
     /// `false` also when only a comparison could tell.
     pub fn is_same(&self, other: &Tensor) -> bool {
+        self.shape == other.shape && self.has_same_elements(other)
+    }
+
+    /// The same, whatever the two shapes are.
+    pub fn has_same_elements(&self, other: &Tensor) -> bool {
         let place = |b: &Bytes| (b.as_ptr(), b.len());
         self.dtype == other.dtype
-            && self.shape == other.shape
+            && self.n_elements() == other.n_elements()
             && match (&self.data, &other.data) {
                 (Data::Bytes(a), Data::Bytes(b)) => place(a) == place(b),
                 (Data::Strings(a), Data::Strings(b)) => Arc::ptr_eq(a, b),
                 (
                     Data::Derived { from: a, start: i, step: p },
                     Data::Derived { from: b, start: j, step: q },
-                ) => i == j && p == q && a.is_same(b),
+                ) => i == j && p == q && a.has_same_elements(b),
                 (
                     Data::Transposed { from: a, start: i },
                     Data::Transposed { from: b, start: j },
                 ) => i == j && a.is_same(b),
+                (Data::Computed { from: a, start: i }, Data::Computed { from: b, start: j }) => {
+                    i == j && Arc::ptr_eq(a, b)
+                }
                 _ => false,
             }
     }
@@ -276,6 +308,9 @@ impl Tensor {
             Data::Transposed { from, start: s } => {
                 Data::Transposed { from: from.clone(), start: s + start * row }
             }
+            Data::Computed { from, start: s } => {
+                Data::Computed { from: from.clone(), start: s + start * row }
+            }
             Data::Compressed { from, whole, start: s } => {
                 let (from, whole) = (from.clone(), whole.clone());
                 Data::Compressed { from, whole, start: s + start * row }
@@ -296,6 +331,38 @@ impl Tensor {
         });
         let Ok(()) = done;
         all.into()
+    }
+
+    /// What a cast lost: how many finite elements became infinite, and the largest magnitude among
+    /// them; none when this is not the result of a cast, or nothing was lost.
+    pub fn overflow(&self) -> Option<(u64, f32)> {
+        let Data::Derived { from, start, step: Step::Cast } = &self.data else { return None };
+        let (mut lost, mut largest, mut before) = (0, 0f32, Vec::new());
+        let (n, mut at) = (self.n_elements(), 0);
+        while at < n {
+            let len = CHUNK.min(n - at);
+            before.clear();
+            from.floats(start + at, len, &mut before);
+            let mut after = before.clone();
+            round(self.dtype, &mut after);
+            let lost_now =
+                before.iter().zip(&after).filter(|(x, y)| x.is_finite() && y.is_infinite());
+            for (x, _) in lost_now {
+                (lost, largest) = (lost + 1, largest.max(x.abs()));
+            }
+            at += len;
+        }
+        (lost > 0).then_some((lost, largest))
+    }
+
+    /// Shows the bytes that its elements are computed from, wherever they lie.
+    pub fn sources(&self, show: &mut dyn FnMut(&Bytes)) {
+        match &self.data {
+            Data::Bytes(b) => show(b),
+            Data::Derived { from, .. } | Data::Transposed { from, .. } => from.sources(show),
+            Data::Computed { from, .. } => from.bytes().into_iter().for_each(show),
+            Data::Compressed { .. } | Data::Strings(_) | Data::Absent => {}
+        }
     }
 
     /// Hands all bytes to `sink`, piece by piece, without holding them at once.
@@ -342,6 +409,7 @@ impl Tensor {
                 round(self.dtype, new);
             }
             Data::Transposed { from, start: s } => transposed(from, s + start, n, out),
+            Data::Computed { from, start: s } => from.floats(s + start, n, out),
             Data::Compressed { from, whole, start: s } => {
                 let first = out.len();
                 from.floats(whole, s + start, n, out);
@@ -373,9 +441,11 @@ impl Tensor {
             }
             // Compressed integers have 8 bits at most: f32 holds them exactly.
             Data::Compressed { .. } => Some(self.to_f32().into_iter().map(|x| x as i64).collect()),
-            Data::Strings(_) | Data::Derived { .. } | Data::Transposed { .. } | Data::Absent => {
-                None
-            }
+            Data::Strings(_)
+            | Data::Derived { .. }
+            | Data::Transposed { .. }
+            | Data::Computed { .. }
+            | Data::Absent => None,
         }
     }
 
@@ -579,6 +649,15 @@ mod tests {
         assert_eq!(f8(0x7b, 5, 2), 57344.0); // largest E5M2
         assert_eq!(f8(0xfc, 5, 2), f32::NEG_INFINITY);
         assert_eq!(f8(0x01, 4, 3), 2f32.powi(-9));
+    }
+
+    #[test]
+    fn what_a_cast_loses_is_counted() {
+        let t = Tensor::f32(vec![4], &[1.0, -7e4, f32::INFINITY, 65519.0]);
+        assert_eq!(t.cast(DType::F16).overflow(), Some((1, 7e4)));
+        assert_eq!(t.cast(DType::BF16).overflow(), None);
+        assert_eq!(t.overflow(), None);
+        assert_eq!(t.cast(DType::F16).rows(2, 2).overflow(), None);
     }
 
     #[test]

@@ -35,7 +35,7 @@ use std::path::{Path, PathBuf};
 
 use russet_ir::{Opset, Program};
 
-use crate::Error;
+use crate::{Error, gguf};
 use family::Folder;
 use json::Json;
 use usage::{Cache, Usage};
@@ -112,16 +112,23 @@ pub struct Source {
 }
 
 /// Reads the model in `folder`: `config.json`, safetensors, and what sentence-transformers put
-/// beside them (`modules.json`), which says how tokens are pooled.
+/// beside them (`modules.json`), which says how tokens are pooled. A GGUF file is such a folder in one
+/// piece.
 ///
 /// # Errors
 /// Files that are missing or damaged, a family or an activation that is not known, a config that
 /// does not fit the weights (both shapes are in the error), lengths the model has no room for.
 pub fn load(folder: &Path, options: &Options) -> Result<Source, Error> {
-    let path = head::modules(folder)?.transformer;
-    let config = Json::read(&path.join("config.json"))?;
+    let (path, config, tokenizer) = if folder.is_file() {
+        let config = gguf::config(&gguf::read(folder)?, folder)?;
+        (folder.to_owned(), Json::parse(&config, folder)?, folder.to_owned())
+    } else {
+        let path = head::modules(folder)?.transformer;
+        let config = Json::read(&path.join("config.json"))?;
+        let tokenizer = path.join("tokenizer.json");
+        (path, config, tokenizer)
+    };
     let family = family::family(&config)?;
-    let tokenizer = path.join("tokenizer.json");
     let folder = Folder { path, config, root: folder.to_owned() };
     let built = (family.build)(&folder, options)?;
     let mut program = Program::new(Opset::Ios15, built.functions);

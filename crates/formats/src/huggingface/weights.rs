@@ -7,7 +7,7 @@ use std::rc::Rc;
 use russet_ir::{DType, Tensor};
 
 use crate::safetensors::{self, Tensors};
-use crate::{Error, mapped};
+use crate::{Error, gguf, mapped};
 
 #[derive(Clone)]
 pub struct Weights {
@@ -39,8 +39,12 @@ impl Weights {
         Ok(Weights { tensors: tensors.into(), prefix, probe, n_parameters: Rc::default() })
     }
 
-    /// All tensors in `folder`.
+    /// All tensors in `folder`, which may also be a GGUF file.
     fn tensors(folder: &Path) -> Result<Tensors, Error> {
+        if folder.is_file() {
+            let gguf = gguf::read(folder)?;
+            return Ok(Tensors::of_file(folder, gguf::tensors(&gguf), gguf.n_bytes));
+        }
         let (file, index) =
             (folder.join("model.safetensors"), folder.join("model.safetensors.index.json"));
         // Diffusion models have a name of their own for the same thing.

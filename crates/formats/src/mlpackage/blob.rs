@@ -8,12 +8,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::Path;
+use std::sync::mpsc::sync_channel;
 
 use bytes::Bytes;
 use russet_ir::{DType, Tensor};
 use sha2::{Digest, Sha256};
 
-use crate::Error;
+use crate::{Error, mapped};
 
 const ALIGNMENT: u64 = 64;
 const VERSION: u32 = 2;
@@ -47,8 +48,22 @@ pub struct Writer<W> {
     end: u64,
     records: Vec<[u8; 32]>,
     by_content: HashMap<(DType, [u8; 32]), u64>,
+    /// Large tensors that were written, by size: the very same need not be read again.
+    written: HashMap<u64, Vec<(Tensor, u64)>>,
     n_shared: u64,
 }
+
+/// A tensor that was added to a weight file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Added {
+    /// The offset of its record.
+    pub at: u64,
+    /// How many of its numbers are infinite, in fp16; 0 when it was there before.
+    pub n_infinite: u64,
+}
+
+/// Tensors from this size on are looked up before they are read, and read by a thread of their own.
+const LARGE_BYTES: u64 = 1 << 16;
 
 /// What a finished weight file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,33 +80,49 @@ impl<W: Write + Seek> Writer<W> {
     /// A file that begins where `out` stands, which must be its beginning.
     pub fn new(mut out: W) -> io::Result<Writer<W>> {
         out.write_all(&[0; ALIGNMENT as usize])?;
-        let by_content = HashMap::new();
-        Ok(Writer { out, end: ALIGNMENT, records: Vec::new(), by_content, n_shared: 0 })
+        let (by_content, written) = (HashMap::new(), HashMap::new());
+        Ok(Writer { out, end: ALIGNMENT, records: Vec::new(), by_content, written, n_shared: 0 })
     }
 
-    /// Stores `tensor` and returns the offset of its record. Equal bytes of one type are stored
-    /// once: the copy is written, recognised by its hash, and the file taken back to where it was,
-    /// so that no tensor is ever held in memory.
+    /// Stores `tensor`. Equal bytes of one type are stored once: the copy is written, recognised by
+    /// its hash, and the file taken back to where it was, so that no tensor is ever held in memory.
     ///
     /// # Panics
     /// When the type has no code: strings, `bool` and 64-bit numbers stay in the model file.
-    pub fn add(&mut self, tensor: &Tensor) -> io::Result<u64> {
-        let (before, at, hash) = self.append(tensor)?;
-        if let Some(&first) = self.by_content.get(&(tensor.dtype, hash)) {
-            self.n_shared += 1;
-            self.out.seek(SeekFrom::Start(before))?;
-            return Ok(first);
+    pub fn add(&mut self, tensor: &Tensor) -> io::Result<Added> {
+        let is_large = tensor.n_bytes() >= LARGE_BYTES;
+        if is_large && let Some(all) = self.written.get(&tensor.n_elements()) {
+            if let Some((_, at)) = all.iter().find(|(t, _)| t.has_same_elements(tensor)) {
+                self.n_shared += 1;
+                return Ok(Added { at: *at, n_infinite: 0 });
+            }
         }
-        self.keep(tensor, at, hash);
-        Ok(at)
+        let appended = self.append(tensor)?;
+        let key = (tensor.dtype, appended.hash);
+        let at = match self.by_content.get(&key) {
+            Some(&first) => {
+                self.n_shared += 1;
+                self.out.seek(SeekFrom::Start(appended.before))?;
+                first
+            }
+            None => {
+                self.keep(tensor, appended.at, appended.hash);
+                appended.at
+            }
+        };
+        if is_large {
+            let all = self.written.entry(tensor.n_elements()).or_default();
+            all.push((tensor.clone(), at));
+        }
+        Ok(Added { at, n_infinite: appended.n_infinite })
     }
 
     /// The same, but with a record of its own even when its bytes are there already, as the
     /// source it is copied from has it.
     pub fn add_apart(&mut self, tensor: &Tensor) -> io::Result<u64> {
-        let (_, at, hash) = self.append(tensor)?;
-        self.keep(tensor, at, hash);
-        Ok(at)
+        let appended = self.append(tensor)?;
+        self.keep(tensor, appended.at, appended.hash);
+        Ok(appended.at)
     }
 
     fn keep(&mut self, tensor: &Tensor, at: u64, hash: [u8; 32]) {
@@ -100,8 +131,8 @@ impl<W: Write + Seek> Writer<W> {
         self.end = at + ALIGNMENT + tensor.n_bytes();
     }
 
-    /// Writes a record behind the last: where that ended, where this one is, and its hash.
-    fn append(&mut self, tensor: &Tensor) -> io::Result<(u64, u64, [u8; 32])> {
+    /// Writes a record behind the last.
+    fn append(&mut self, tensor: &Tensor) -> io::Result<Appended> {
         let code = CODES.iter().find(|c| c.1 == tensor.dtype).expect("a type of weight files").0;
         let (before, at) = (self.end, self.end.next_multiple_of(ALIGNMENT));
         let n_bytes = tensor.n_bytes();
@@ -117,11 +148,16 @@ impl<W: Write + Seek> Writer<W> {
         let mut hash = Sha256::new();
         hash.update(n_bytes.to_le_bytes());
         hash.update(unused_bits.to_le_bytes());
-        tensor.read(&mut |piece| {
+        let mut n_infinite = 0;
+        read(tensor, &mut |piece| {
+            if tensor.dtype == DType::F16 {
+                n_infinite += infinities(piece);
+            }
             hash.update(piece);
             self.out.write_all(piece)
         })?;
-        Ok((before, at, hash.finalize().into()))
+        tensor.sources(&mut |bytes| mapped::release(bytes));
+        Ok(Appended { before, at, hash: hash.finalize().into(), n_infinite })
     }
 
     /// Completes the header. The file may still hold bytes of a copy past [`Summary::n_bytes`],
@@ -140,6 +176,43 @@ impl<W: Write + Seek> Writer<W> {
         Ok((self.out, Summary { n_bytes, n_records, n_shared, digest }))
     }
 }
+
+/// A record that was written.
+struct Appended {
+    /// Where the last one ended.
+    before: u64,
+    at: u64,
+    hash: [u8; 32],
+    n_infinite: u64,
+}
+
+/// How many numbers of fp16 are infinite.
+fn infinities(bytes: &[u8]) -> u64 {
+    let is_infinite = |c: &[u8]| u16::from_le_bytes([c[0], c[1]]) & 0x7fff == 0x7c00;
+    bytes.chunks_exact(2).filter(|c| is_infinite(c)).count() as u64
+}
+
+/// Hands all bytes of `tensor` to `sink`. A large one that has to be computed is computed by another
+/// thread meanwhile.
+fn read(tensor: &Tensor, sink: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+    if tensor.n_bytes() < LARGE_BYTES {
+        return tensor.read(sink);
+    }
+    std::thread::scope(|scope| {
+        let (send, receive) = sync_channel::<Vec<u8>>(PIECES_AHEAD);
+        scope.spawn(move || {
+            // It stops when nobody listens any more.
+            let _ = tensor.read(&mut |piece| {
+                piece.chunks(PIECE_BYTES).try_for_each(|p| send.send(p.to_vec()))
+            });
+        });
+        receive.iter().try_for_each(|piece| sink(&piece))
+    })
+}
+
+/// Pieces that are computed before they are written, and how large they are at most.
+const PIECES_AHEAD: usize = 8;
+const PIECE_BYTES: usize = 1 << 20;
 
 /// Can tensors of this type be in a weight file of this specification version?
 pub fn can_hold(dtype: DType, spec_version: i32) -> bool {
@@ -275,7 +348,7 @@ mod tests {
 
     fn written(tensors: &[Tensor]) -> (Vec<u8>, Vec<u64>, Summary) {
         let mut w = Writer::new(Cursor::new(Vec::new())).unwrap();
-        let offsets = tensors.iter().map(|t| w.add(t).unwrap()).collect();
+        let offsets = tensors.iter().map(|t| w.add(t).unwrap().at).collect();
         let (out, summary) = w.finish().unwrap();
         let mut bytes = out.into_inner();
         bytes.truncate(summary.n_bytes as usize);

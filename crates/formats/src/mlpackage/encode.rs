@@ -13,6 +13,7 @@ use super::features::{self, Description, Feature, FunctionDescription, Kind, Sha
 use super::names::Names;
 use super::template::{self, Kept, Template};
 use super::weights::Weights;
+use super::write::Overflow;
 use super::{blob, hints, proto, read, references, value};
 use crate::Error;
 
@@ -39,6 +40,10 @@ pub struct Encoder<'a> {
     pub blob_name: &'a str,
     /// Where the weights of copied operations are now, by file and place.
     pub moved: HashMap<(String, u64), u64>,
+    /// Infinite numbers in the weights that were written so far.
+    pub n_infinite: u64,
+    /// Weights with numbers that fp16 cannot hold, as they were found.
+    pub overflows: Vec<Overflow>,
 }
 
 impl Encoder<'_> {
@@ -402,7 +407,14 @@ impl Encoder<'_> {
         };
         if let Op::Const(c) = &node.op {
             if !only_inlined(graph, node.outputs[0]) {
+                let infinite = self.n_infinite;
                 operations.push(self.constant(&name, &c.val)?);
+                if self.n_infinite > infinite
+                    && let Some((n, largest)) = c.val.overflow()
+                {
+                    let source = node.origin.source.as_deref().map(str::to_owned);
+                    self.overflows.push(Overflow { weight: name, source, n, largest });
+                }
             }
             return Ok(());
         }
@@ -483,9 +495,10 @@ impl Encoder<'_> {
         if tensor.n_elements() < BLOB_MIN || !blob::can_hold(tensor.dtype, spec_version) {
             return Ok(value::encode_immediate(tensor));
         }
-        let offset = self.blobs.add(tensor);
-        let offset = offset.map_err(|e| Error::io(self.out, "write its weights", e))?;
-        Ok(value::encode_blob(tensor, self.blob_name, offset))
+        let added = self.blobs.add(tensor);
+        let added = added.map_err(|e| Error::io(self.out, "write its weights", e))?;
+        self.n_infinite += added.n_infinite;
+        Ok(value::encode_blob(tensor, self.blob_name, added.at))
     }
 }
 

@@ -34,4 +34,4 @@ pub use features::{
 };
 pub use read::{Package, Source, decode_model, parse, read};
 pub(crate) use read::{decode_any, description, kind_of_tag, locate, metadata};
-pub use write::{Written, check_output, rewrite, write};
+pub use write::{Overflow, Written, check_output, rewrite, write};

@@ -20,7 +20,7 @@ use super::{blob, manifest};
 use crate::{Error, whole};
 
 /// What was written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Written {
     pub model_bytes: u64,
     pub weight_bytes: u64,
@@ -28,6 +28,19 @@ pub struct Written {
     pub n_weights: u64,
     /// Tensors that share the bytes of another.
     pub n_shared: u64,
+    pub overflows: Vec<Overflow>,
+}
+
+/// A weight some of whose numbers are too large for fp16, in which they are infinite.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Overflow {
+    /// The value's name in the program.
+    pub weight: String,
+    /// The module it comes from.
+    pub source: Option<String>,
+    /// Numbers that became infinite, and the largest magnitude among them.
+    pub n: u64,
+    pub largest: f32,
 }
 
 /// Writes `program` to the package `out`, a folder whose name ends in `.mlpackage`.
@@ -120,8 +133,19 @@ fn write_into(
     let file = File::create(weights.join(file_name)).map_err(failed)?;
     let blobs = blob::Writer::new(BufWriter::with_capacity(1 << 20, &file)).map_err(failed)?;
     let moved = HashMap::new();
-    let mut encoder = Encoder { program, out, blobs, template, blob_name: &blob_name, moved };
+    let (n_infinite, overflows) = (0, Vec::new());
+    let mut encoder = Encoder {
+        program,
+        out,
+        blobs,
+        template,
+        blob_name: &blob_name,
+        moved,
+        n_infinite,
+        overflows,
+    };
     let model = encoder.model(description)?;
+    let overflows = encoder.overflows;
     let (_, summary) = encoder.blobs.finish().map_err(failed)?;
     file.set_len(summary.n_bytes).map_err(failed)?;
     let has_weights = summary.n_records > 0;
@@ -138,5 +162,6 @@ fn write_into(
         weight_bytes: if has_weights { summary.n_bytes } else { 0 },
         n_weights: summary.n_records,
         n_shared: summary.n_shared,
+        overflows,
     })
 }
