@@ -112,11 +112,6 @@ impl Weights {
         self.tensors.get(&format!("{}{name}", self.prefix)).is_some()
     }
 
-    /// The same weights, names being below `prefix` (which ends with a point) from here on.
-    pub fn below(&self, prefix: &str) -> Weights {
-        Weights { prefix: format!("{}{prefix}", self.prefix), ..self.clone() }
-    }
-
     /// The same weights, names being where the model itself stands: an LM head is beside `model`, which
     /// holds the trunk.
     pub fn outside(&self) -> Weights {
