@@ -55,6 +55,11 @@ impl<'a> Generator<'a> {
         self.n_past = 0;
     }
 
+    /// Gives every run these inputs from here on.
+    pub fn give(&mut self, given: Inputs) {
+        self.given = given;
+    }
+
     /// Tokens there is room for.
     pub fn room(&self) -> u64 {
         self.decoder.context - self.n_past

@@ -12,7 +12,9 @@ use russet_ir::{DType, Graph, TensorType};
 use russet_passes::random_inputs;
 
 use crate::diagnostic::{Failure, Outcome};
+use crate::hear;
 use crate::model::{Kind, Model, bindings};
+use crate::see;
 use crate::text::{Sentences, fitting};
 
 /// Where inputs come from.
@@ -25,6 +27,18 @@ pub struct Source {
     /// A sentence; may be given several times.
     #[arg(long, value_name = "SENTENCE", conflicts_with = "inputs")]
     pub text: Vec<String>,
+    /// A picture, PNG or JPEG, of a model that sees; with --text, how well each text describes it.
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "inputs")]
+    pub image: Vec<PathBuf>,
+    /// A sound, WAV or FLAC, of a model that hears. A Hugging Face folder is made as long as it is.
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["inputs", "text", "image"])]
+    pub audio: Vec<PathBuf>,
+    /// The language that is spoken, such as `en`; the model finds out otherwise.
+    #[arg(long, value_name = "NAME", requires = "audio")]
+    pub language: Option<String>,
+    /// Translate what is said to English instead of writing it down.
+    #[arg(long, requires = "audio")]
+    pub translate: bool,
     /// The model's `tokenizer.json`, or the folder it is in, when it does not lie beside the model.
     #[arg(long, value_name = "PATH")]
     pub tokenizer: Option<PathBuf>,
@@ -49,6 +63,12 @@ impl Source {
             let sets = self.inputs.iter().map(|file| from_file(file, graph));
             return sets.map(|set| Ok(with_defaults(set?, model, graph))).collect();
         }
+        if !self.image.is_empty() {
+            return see::sets(&self.image, model, graph);
+        }
+        if !self.audio.is_empty() {
+            return hear::sets(&self.audio, model, graph);
+        }
         if self.text.is_empty() {
             return Ok(vec![random_inputs(graph, self.seed, LENGTH)?]);
         }
@@ -65,7 +85,8 @@ impl Source {
 
     /// Is nothing given, so that inputs are made up?
     pub fn is_made_up(&self) -> bool {
-        self.inputs.is_empty() && self.text.is_empty()
+        let seen = self.image.is_empty() && self.audio.is_empty();
+        seen && self.inputs.is_empty() && self.text.is_empty()
     }
 
     /// Names the file of set `i` of inputs in an error about one of them.
@@ -94,7 +115,7 @@ impl Source {
 }
 
 /// Lengths that `input_ids` may have.
-fn lengths(graph: &Graph) -> Outcome<Vec<u64>> {
+pub fn lengths(graph: &Graph) -> Outcome<Vec<u64>> {
     let ids = graph.inputs().iter().find(|&&v| graph.value(v).name == "input_ids");
     let Some(&ids) = ids else {
         return Err(Failure::new("no-text", "the model has no input `input_ids` to give text to"));
@@ -109,13 +130,17 @@ fn lengths(graph: &Graph) -> Outcome<Vec<u64>> {
 }
 
 /// A sentence padded to the model's next length, repeated over the batch.
-fn sentence(ids: &[i32], graph: &Graph, lengths: &[u64], model: &Model) -> Outcome<Inputs> {
+pub fn sentence(ids: &[i32], graph: &Graph, lengths: &[u64], model: &Model) -> Outcome<Inputs> {
     let length = fitting(lengths, ids.len()) as usize;
     let mut inputs = Inputs::new();
     for &v in graph.inputs() {
         let name = &graph.value(v).name;
         let padding = match model.usage {
             Some(Usage::Text { pad_token_id }) => i32::try_from(pad_token_id).unwrap_or(0),
+            Some(Usage::Image(ref images)) => {
+                let side = images.text.as_ref();
+                side.map_or(0, |s| i32::try_from(s.pad_token_id).unwrap_or(0))
+            }
             _ => 0,
         };
         let row: Vec<i32> = match name.as_str() {

@@ -11,9 +11,11 @@ use serde_json::{Value, json};
 
 use crate::diagnostic::{Failure, Outcome};
 use crate::generate;
+use crate::hear;
 use crate::inputs::{self, Inputs, Source};
 use crate::model::{Model, Shapes, is_package};
 use crate::progress::Progress;
+use crate::see;
 use crate::show::{Out, path, table};
 use crate::stages;
 use crate::text::similarities;
@@ -116,7 +118,16 @@ pub fn command(args: &Arguments, out: &Out) -> Outcome<()> {
             return stages::command(args, &opened, out, &progress);
         }
     }
-    let model = Model::load(&args.model, &args.shapes, Opset::Ios18)?;
+    let mut model = Model::load(&args.model, &args.shapes, Opset::Ios18)?;
+    if let Some(shapes) = hear::fitting(&args.source.audio, &model, &args.shapes)? {
+        model = Model::load(&args.model, &shapes, Opset::Ios18)?;
+    }
+    if !args.source.audio.is_empty() && hear::transcript(&model).is_some() {
+        return hear::transcribe(args, &model, out, &progress);
+    }
+    if see::compares(&model, args) {
+        return see::compare(args, &model, out, &progress);
+    }
     if let Some(decoder) = generate::decoder(&model).filter(|_| !args.source.text.is_empty()) {
         return generate::command(args, &model, decoder, out, &progress);
     }
@@ -150,10 +161,15 @@ pub fn command(args: &Arguments, out: &Out) -> Outcome<()> {
         if let Some(sentence) = args.source.text.get(i) {
             text += &format!("{sentence:?}\n");
         }
+        if let Some(file) = args.source.image.get(i).or(args.source.audio.get(i)) {
+            text += &format!("{}\n", file.display());
+        }
         text += &summary(made);
         for (name, label) in labels(graph, made) {
             text += &format!("  {name} is {label}\n");
         }
+        let of = Said::of(&model, made);
+        text += &of.text();
     }
     for (name, a) in &states {
         let (low, high, _) = range(a);
@@ -174,12 +190,39 @@ pub fn command(args: &Arguments, out: &Out) -> Outcome<()> {
             "text": args.source.text.get(i),
             "outputs": made.iter().map(|(name, a)| output_json(name, a)).collect::<Vec<_>>(),
             "labels": labels(graph, made),
+            "said": Said::of(&model, made).json(),
         })).collect::<Vec<_>>(),
         "states": states.iter().map(|(name, a)| output_json(name, a)).collect::<Vec<_>>(),
         "similarity": (vectors.len() > 1).then(|| similarities(&vectors)),
         "saved": args.output.as_deref().map(path),
     });
     out.result(json, &text)
+}
+
+/// What logits stand for, by what the model says of itself.
+struct Said {
+    classes: Option<Vec<(String, f64)>>,
+    words: Option<String>,
+}
+
+impl Said {
+    fn of(model: &Model, made: &Outputs) -> Said {
+        let logits = made.iter().find(|m| m.0 == "logits").map(|m| &m.1);
+        Said {
+            classes: logits.and_then(|l| see::classes(model, l)),
+            words: logits.and_then(|l| hear::said(model, l)),
+        }
+    }
+
+    fn text(&self) -> String {
+        let classes = self.classes.as_deref().map_or(String::new(), see::classes_text);
+        let words = self.words.as_ref().map_or(String::new(), |w| format!("  it says {w:?}\n"));
+        classes + &words
+    }
+
+    fn json(&self) -> Value {
+        json!({ "classes": self.classes.as_deref().map(see::classes_json), "text": self.words })
+    }
 }
 
 /// One vector for each run, if the model makes them.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use russet_ir::ops::Cast;
 use russet_ir::{DType, Edit, Graph, NodeId, Op, Tensor, Type, Value};
 
-use crate::{Effect, Pass, Skip};
+use crate::{Effect, Pass, Skip, angles};
 
 /// Turns fp32 ops into fp16 ops between casts; casts that meet go at once.
 ///
@@ -75,6 +75,7 @@ fn is_fp32_op(g: &Graph, op: &Op, outputs: &[Value]) -> bool {
         && !op.is_const()
         && !widens
         && !held
+        && !angles::is_one(g, op, outputs)
         && !matches!(
             op,
             Op::Opaque(_) | Op::Cond(_) | Op::WhileLoop(_) | Op::Range1d(_) | Op::ConstexprCast(_)

@@ -6,6 +6,7 @@
 //! than the pass says it may.
 
 mod activation;
+mod angles;
 mod attention;
 mod batch_norm;
 mod driver;

@@ -281,7 +281,7 @@ fn relative_bias(
     net.enter(module);
     let (heads, n) = (config.n_heads, lengths.longest());
     let table = weights.get(&format!("{module}.weight"), &[config.n_buckets, heads])?;
-    let biases = mpnet::biases(&table.to_f32(), config.n_buckets, heads, n);
+    let biases = mpnet::biases(&table.to_f32(), (config.n_buckets, mpnet::DISTANCE_MAX), heads, n);
     let all = Tensor::f32(vec![1, heads, n, n], &biases);
     match length {
         None => net.constant(all, "relative_bias"),

@@ -4,9 +4,12 @@ use std::path::{Path, PathBuf};
 
 use russet_ir::Graph;
 
+use super::audio::{parakeet, wav2vec2, whisper};
+use super::diffusion::{dit, flux, pixart, sd3};
 use super::json::Json;
 use super::usage::Usage;
-use super::{Options, bert, distilbert, gemma, gpt2, llama, mpnet, phi, qwen, roberta};
+use super::vision::{clip, siglip, vit};
+use super::{Options, bert, distilbert, gemma, gpt2, llama, mpnet, phi, qwen, roberta, t5};
 use crate::Error;
 
 /// One kind of model: how to recognise it and how to make a program of it.
@@ -46,6 +49,22 @@ const FAMILIES: &[&Family] = &[
     &roberta::ROBERTA,
     &distilbert::DISTILBERT,
     &mpnet::MPNET,
+    &t5::T5,
+    &t5::UMT5,
+    &vit::VIT,
+    &vit::DEIT,
+    &vit::DINOV2,
+    &clip::CLIP,
+    &siglip::SIGLIP,
+    &whisper::WHISPER,
+    &wav2vec2::WAV2VEC2,
+    &wav2vec2::HUBERT,
+    &wav2vec2::CONFORMER,
+    &parakeet::PARAKEET,
+    &dit::DIT,
+    &pixart::PIXART,
+    &sd3::SD3,
+    &flux::FLUX,
     &gpt2::GPT2,
     &llama::LLAMA,
     &llama::MISTRAL,
@@ -61,7 +80,8 @@ const FAMILIES: &[&Family] = &[
 /// The family that a config says it is of.
 pub fn family(json: &Json) -> Result<&'static Family, Error> {
     let architecture = json.get("architectures").and_then(|a| a.get(0)).and_then(|a| a.as_str());
-    let model_type = json.text("model_type");
+    // Diffusers calls the same thing by the name of a class.
+    let model_type = json.text("model_type").or(json.text("_class_name"));
     let found = match (model_type, architecture) {
         (Some(t), _) => FAMILIES.iter().find(|f| f.model_types.contains(&t)),
         (None, Some(a)) => {

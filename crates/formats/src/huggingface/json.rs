@@ -31,6 +31,9 @@ const ACTIVATIONS: &[(&str, Activation)] = &[
     ("tanh", Activation::Tanh),
 ];
 
+/// Classes beyond which a config is not believed without their names.
+const LABELS_MAX: u64 = 1 << 16;
+
 /// An object of a JSON file.
 #[derive(Debug, Clone)]
 pub struct Json {
@@ -178,6 +181,31 @@ impl Json {
         };
         let expected = "a whole number or a list of them";
         numbers.ok_or_else(|| self.error(field, self.found(field), expected))
+    }
+
+    /// Names of classes in `id2label`, by number; empty without the field.
+    pub fn labels(&self) -> Result<Vec<String>, Error> {
+        let Some(labels) = self.section("id2label")? else {
+            // Two, called so, is what the field says by being left out.
+            let n = self.number("num_labels", Some(2))?.min(LABELS_MAX);
+            return Ok((0..n).map(|i| format!("LABEL_{i}")).collect());
+        };
+        let name = |i: usize| labels.json.get(&i.to_string()).and_then(Value::as_str);
+        let names: Option<Vec<String>> =
+            (0..labels.json.len()).map(|i| name(i).map(str::to_owned)).collect();
+        let expected = "a name for each number from 0";
+        names.ok_or_else(|| self.error("id2label", "something else", expected))
+    }
+
+    /// The same with numbers for fields that are left out.
+    pub fn with_defaults(&self, defaults: &[(&str, u64)]) -> Json {
+        let mut json = self.clone();
+        for (field, n) in defaults {
+            if !self.has(field) {
+                json.json.insert((*field).to_owned(), (*n).into());
+            }
+        }
+        json
     }
 
     pub fn epsilon(&self, field: &str, default: f64) -> Result<f32, Error> {

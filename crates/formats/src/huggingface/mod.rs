@@ -5,9 +5,12 @@
 //! `config.json` it uses, what its modules are called and how they are put together
 //! ([`Family`](family::Family)), from blocks that families share ([`net`]).
 
+mod attention;
+mod audio;
 mod bert;
 mod config;
 mod decoder;
+mod diffusion;
 mod distilbert;
 mod encoder;
 mod family;
@@ -15,13 +18,17 @@ mod gemma;
 mod gpt2;
 mod head;
 mod json;
+mod lengths;
 mod llama;
 mod mpnet;
 mod net;
 mod phi;
 mod qwen;
 mod roberta;
+mod scope;
+mod t5;
 pub mod usage;
+mod vision;
 mod weights;
 
 use std::path::{Path, PathBuf};

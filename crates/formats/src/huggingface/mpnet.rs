@@ -32,13 +32,14 @@ const FACTS: Facts = Facts {
 };
 
 /// Distances from which on all are in the last bucket.
-const DISTANCE_MAX: f32 = 128.0;
+pub const DISTANCE_MAX: u64 = 128;
 
 /// The row of the bias table for a key `distance` tokens after its query.
 ///
 /// Half of the buckets are for keys after the query, half for the others. Of each half, one half
 /// is for single distances, the rest for ranges that grow logarithmically.
-pub fn bucket(distance: i64, n_buckets: u64) -> u64 {
+/// Beyond `distance_max` all are in one.
+pub fn bucket(distance: i64, n_buckets: u64, distance_max: u64) -> u64 {
     let half = n_buckets / 2;
     let side = if distance > 0 { half } else { 0 };
     let distance = distance.unsigned_abs();
@@ -47,15 +48,21 @@ pub fn bucket(distance: i64, n_buckets: u64) -> u64 {
         return side + distance;
     }
     // In f32 and in this order, as `transformers` computes it: buckets begin where it puts them.
-    let growth = (distance as f32 / n_exact as f32).ln() / (DISTANCE_MAX / n_exact as f32).ln();
+    let growth =
+        (distance as f32 / n_exact as f32).ln() / (distance_max as f32 / n_exact as f32).ln();
     let far = n_exact + (growth * (half - n_exact) as f32) as u64;
     side + far.min(half - 1)
 }
 
 /// The biases `[1, heads, length, length]` of a table `[n_buckets, heads]`.
-pub fn biases(table: &[f32], n_buckets: u64, n_heads: u64, length: u64) -> Vec<f32> {
+pub fn biases(
+    table: &[f32],
+    (n_buckets, distance_max): (u64, u64),
+    n_heads: u64,
+    length: u64,
+) -> Vec<f32> {
     let at = |head, query: u64, key: u64| {
-        let row = bucket(key as i64 - query as i64, n_buckets);
+        let row = bucket(key as i64 - query as i64, n_buckets, distance_max);
         table[(row * n_heads + head) as usize]
     };
     let keys = move |head, query| (0..length).map(move |key| at(head, query, key));
@@ -72,10 +79,10 @@ mod tests {
         let starts = [0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91];
         for (i, pair) in starts.windows(2).enumerate() {
             for d in pair[0]..pair[1] {
-                assert_eq!(bucket(-d, 32), i as u64, "{d}");
-                assert_eq!(bucket(d, 32), i as u64 + if d > 0 { 16 } else { 0 }, "{d}");
+                assert_eq!(bucket(-d, 32, 128), i as u64, "{d}");
+                assert_eq!(bucket(d, 32, 128), i as u64 + if d > 0 { 16 } else { 0 }, "{d}");
             }
         }
-        assert_eq!((bucket(-91, 32), bucket(511, 32)), (15, 31));
+        assert_eq!((bucket(-91, 32, 128), bucket(511, 32, 128)), (15, 31));
     }
 }

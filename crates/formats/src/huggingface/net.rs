@@ -43,15 +43,19 @@ impl Net {
 
     /// Adds an op with one output. Names are distinct because modules are.
     pub fn op(&mut self, op: impl Into<Op>, name: &str) -> Result<Value, Error> {
+        Ok(self.ops(op, name)?[0])
+    }
+
+    /// Adds an op with any number of outputs.
+    pub fn ops(&mut self, op: impl Into<Op>, name: &str) -> Result<Vec<Value>, Error> {
         let origin = Origin::source(&self.module);
         let names = [name.to_owned()];
         let added = self.graph.push_node(BlockId::BODY, op.into(), &names, vec![], origin);
-        let outputs = added.map_err(|error| Error::Op {
+        added.map_err(|error| Error::Op {
             file: self.file.clone(),
             at: self.module.clone(),
             error: Box::new(error),
-        })?;
-        Ok(outputs[0])
+        })
     }
 
     /// Adds an op without an output.

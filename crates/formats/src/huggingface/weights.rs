@@ -64,6 +64,13 @@ impl Weights {
         }
     }
 
+    /// All weights in `folder` under their full names.
+    pub fn whole(folder: &Path) -> Result<Weights, Error> {
+        let tensors = Rc::new(Weights::tensors(folder)?);
+        let (prefix, probe) = (String::new(), String::new());
+        Ok(Weights { tensors, prefix, probe, n_parameters: Rc::default() })
+    }
+
     /// The weights of one module beside the encoder, such as a dense layer after pooling.
     pub fn of_file(file: &Path) -> Result<Weights, Error> {
         let tensors = Rc::new(safetensors::read(file)?);
@@ -103,11 +110,6 @@ impl Weights {
     /// Is there a tensor of this name?
     pub fn has(&self, name: &str) -> bool {
         self.tensors.get(&format!("{}{name}", self.prefix)).is_some()
-    }
-
-    /// The same weights, names being below `prefix` (which ends with a point) from here on.
-    pub fn below(&self, prefix: &str) -> Weights {
-        Weights { prefix: format!("{}{prefix}", self.prefix), ..self.clone() }
     }
 
     /// The same weights, names being where the model itself stands: an LM head is beside `model`, which

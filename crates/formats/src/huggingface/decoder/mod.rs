@@ -8,6 +8,7 @@
 //! rotary tables are inputs, so that nothing in the program depends on where a token stands.
 
 mod attention;
+pub mod cache;
 pub mod config;
 pub mod rotary;
 mod trunk;

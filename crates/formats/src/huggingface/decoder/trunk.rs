@@ -1,13 +1,13 @@
 //! The trunk of a decoder: embeddings, layers, the last norm, the cache.
 
 use russet_ir::ops::*;
-use russet_ir::{DType, Graph, Tensor, TensorType, Type, Value};
+use russet_ir::{DType, Graph, Tensor, TensorType, Value};
 
 use super::super::net::{Bias, Net};
-use super::super::usage::Cache;
 use super::super::weights::Weights;
 use super::Sizes;
 use super::attention::{self, Past, Rotation};
+use super::cache::CacheInput;
 use super::config::{Config, Mlp, Norm, Positions, Projections, Residual};
 use crate::Error;
 
@@ -43,7 +43,8 @@ pub fn build(
     let mut x = trunk.embeddings(ids)?;
     let rotations = trunk.rotations();
     let masks = trunk.masks();
-    let cache = CacheInput::add(&mut trunk, sizes.cache)?;
+    let shape = [2 * config.n_layers, config.n_kv_heads, sizes.context, config.head_dim];
+    let cache = CacheInput::add(&mut trunk.net, sizes.cache, shape)?;
     let mut fresh = Vec::new();
     for (i, layer) in config.layers.iter().enumerate() {
         let i = i as u64;
@@ -61,7 +62,7 @@ pub fn build(
     }
     x = trunk.norm(config.names.norm, x, "last_hidden_state")?;
     let mut outputs = vec![x];
-    outputs.extend(cache.write(&mut trunk, fresh)?);
+    outputs.extend(cache.write(&mut trunk.net, n_new, fresh)?);
     trunk.net.graph.set_outputs(outputs);
     Ok(trunk.net.graph)
 }
@@ -268,72 +269,5 @@ impl Trunk<'_> {
             Bias::Present => self.weights.get(&format!("{module}.bias"), &[n]).map(Some),
             Bias::Absent => Ok(None),
         }
-    }
-}
-
-/// The cache as the program has it.
-struct CacheInput {
-    /// What it holds before the run, fp32.
-    held: Value,
-    /// The state, what it holds in its own type, and how many tokens that is; none for an input.
-    state: Option<(Value, Value, Value)>,
-}
-
-impl CacheInput {
-    fn add(trunk: &mut Trunk<'_>, cache: Cache) -> Result<CacheInput, Error> {
-        let config = trunk.config;
-        let shape = [2 * config.n_layers, config.n_kv_heads, trunk.context, config.head_dim];
-        // A state is fp16: Core ML has no others.
-        let ty = TensorType::new(DType::F16, shape);
-        trunk.net.enter("kv_cache");
-        let net = &mut trunk.net;
-        let (stored, state) = match cache {
-            Cache::Io => (net.graph.add_input("kv_cache", ty), None),
-            Cache::State => {
-                let at = net.graph.add_input("cache_position", TensorType::new(DType::I32, [1]));
-                let state = net.graph.add_input("kv_cache", Type::State(ty));
-                let stored = net.op(ReadState { input: state }, "cache_stored")?;
-                (stored, Some((state, stored, at)))
-            }
-        };
-        let held = net.op(Cast { x: stored, dtype: DType::F32 }, "cache_held")?;
-        Ok(CacheInput { held, state })
-    }
-
-    /// Puts the new keys and values, `[1, kv_heads, S, head_dim]` each, behind the past ones, or
-    /// makes them an output.
-    fn write(&self, trunk: &mut Trunk<'_>, fresh: Vec<Value>) -> Result<Option<Value>, Error> {
-        trunk.net.enter("kv_cache");
-        let config = trunk.config;
-        let net = &mut trunk.net;
-        let concat = Concat { values: fresh, axis: 0, interleave: false };
-        let all = net.op(concat, "cache_new")?;
-        let name = if self.state.is_some() { "cache_new_stored" } else { "kv_new" };
-        let update = net.op(Cast { x: all, dtype: DType::F16 }, name)?;
-        let Some((state, stored, at)) = self.state else { return Ok(Some(update)) };
-        let n_new = net.ints(&[trunk.n_new as i32], "n_new")?;
-        let after = net.op(Add { x: at, y: n_new }, "position_after")?;
-        let zeros = net.ints(&[0, 0], "first_heads")?;
-        let zero = net.ints(&[0], "first_column")?;
-        let sizes = [2 * config.n_layers as i32, config.n_kv_heads as i32];
-        let heads = net.ints(&sizes, "all_heads")?;
-        let columns = net.ints(&[config.head_dim as i32], "all_columns")?;
-        let begin = Concat { values: vec![zeros, at, zero], axis: 0, interleave: false };
-        let begin = net.op(begin, "write_begin")?;
-        let end = Concat { values: vec![heads, after, columns], axis: 0, interleave: false };
-        let end = net.op(end, "write_end")?;
-        let write = SliceUpdate {
-            x: stored,
-            update,
-            begin,
-            end,
-            stride: None,
-            begin_mask: None,
-            end_mask: None,
-            squeeze_mask: None,
-        };
-        let data = net.op(write, "cache_written")?;
-        net.effect(WriteState { input: state, data })?;
-        Ok(None)
     }
 }

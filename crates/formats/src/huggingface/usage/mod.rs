@@ -3,7 +3,10 @@
 //! A package keeps it as JSON in its metadata (under [`KEY`]), so that `run` feeds a package as it
 //! feeds the folder it was made from.
 
+pub mod audio;
 mod decoder;
+pub mod image;
+pub mod transcript;
 
 use std::collections::BTreeMap;
 
@@ -22,6 +25,10 @@ pub enum Usage {
     Text { pad_token_id: u64 },
     /// Functions `prefill`, `decode` and `lm_head`, with a cache.
     Decoder(Decoder),
+    /// Pictures, and maybe texts that they are compared with.
+    Image(image::Images),
+    /// Sound.
+    Audio(audio::Audio),
     /// Arrays that only their maker understands.
     Arrays,
 }
