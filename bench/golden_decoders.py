@@ -44,7 +44,7 @@ DECODERS = {
                                                    attn_logit_softcapping=2.0, final_logit_softcapping=3.0)),
     "gemma3": (t.Gemma3ForCausalLM, t.Gemma3TextConfig(
         **GQA, head_dim=16, sliding_window=5, layer_types=["sliding_attention", "full_attention"],
-        query_pre_attn_scalar=24, rope_parameters={
+        query_pre_attn_scalar=16, rope_parameters={
             "full_attention": dict(rope_type="linear", rope_theta=1000000.0, factor=8.0),
             "sliding_attention": dict(rope_type="default", rope_theta=10000.0)})),
     "phi": (t.PhiForCausalLM, t.PhiConfig(**GQA, partial_rotary_factor=0.5, qk_layernorm=True)),

@@ -26,9 +26,8 @@ const DECODERS: [&str; 12] = [
     "phi3-long",
 ];
 
-/// Tokens of the golden text, and the first of them that greedy generation began with.
+/// Tokens of the golden text.
 const N: usize = 12;
-const PROMPT: usize = 4;
 
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../testing/data/decoders").join(name)

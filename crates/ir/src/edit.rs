@@ -3,6 +3,7 @@
 //! A pass never touches a graph. It builds an [`Edit`] against it, with the same type inference
 //! as the graph itself; [`Graph::apply`] makes the change when the driver has decided to.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::graph::{BlockId, Def, NodeId, Origin, ValueData};
@@ -109,6 +110,11 @@ impl Change {
         all
     }
 
+    /// Values that stay for other readers.
+    pub fn kept(&self) -> &[Value] {
+        &self.keep
+    }
+
     /// The ops that would be added, in order.
     pub fn ops(&self) -> impl Iterator<Item = &Op> {
         self.nodes.iter().map(|n| &n.op)
@@ -122,29 +128,34 @@ impl Graph {
         let mut stop = change.reads();
         stop.extend(&change.keep);
         let mut region = Vec::new();
-        let mut work: Vec<Value> = change.replace.iter().map(|r| r.0).collect();
-        while let Some(v) = work.pop() {
+        let mut seen = HashSet::new();
+        // Depth first, a node after what it reads, so that they stand in an order in which they run.
+        let mut work: Vec<(Value, bool)> =
+            change.replace.iter().rev().map(|r| (r.0, false)).collect();
+        while let Some((v, is_read)) = work.pop() {
             let Def::Node(id, _) = self.value(v).def else { continue };
-            if stop.contains(&v) || region.contains(&id) || self.node(id).op.is_const() {
+            if is_read {
+                region.push(id);
                 continue;
             }
-            region.push(id);
-            work.extend(self.node(id).op.operands());
+            if stop.contains(&v) || self.node(id).op.is_const() || !seen.insert(id) {
+                continue;
+            }
+            work.push((v, true));
+            work.extend(self.node(id).op.operands().iter().rev().map(|&v| (v, false)));
         }
-        // In the order in which they run; ids are in the order in which they were made.
-        let mut ordered = self.all_nodes();
-        ordered.retain(|id| region.contains(id));
-        ordered
+        region
     }
 
     /// A value inside the change's region that something outside reads, if there is one.
     pub fn blocker(&self, change: &Change) -> Option<Value> {
         let region = self.region(change);
         let replaced = |v: Value| change.replace.iter().any(|r| r.0 == v);
+        let inside: HashSet<NodeId> = region.iter().copied().collect();
         let outputs = region.iter().flat_map(|&id| self.node(id).outputs.iter().copied());
         outputs
             .filter(|&v| !replaced(v))
-            .find(|&v| self.is_output(v) || self.users(v).iter().any(|user| !region.contains(user)))
+            .find(|&v| self.is_output(v) || self.users(v).iter().any(|user| !inside.contains(user)))
     }
 
     /// Makes the change: adds the nodes where the first replaced value is made, redirects every

@@ -33,11 +33,6 @@ enum Data {
         start: u64,
         step: Step,
     },
-    /// The elements from `start` on of the matrix `from`, transposed.
-    Transposed {
-        from: Arc<Tensor>,
-        start: u64,
-    },
     /// The elements from `start` on of what a reader decodes.
     Computed {
         from: Arc<dyn Elements>,
@@ -46,6 +41,12 @@ enum Data {
     /// Elements that lie in a file that is not there: they read as zeros, see
     /// [`Tensor::is_absent`].
     Absent,
+    /// The elements from `start` on of `from`, a matrix of `rows` rows, read column by column.
+    Transposed {
+        from: Arc<Tensor>,
+        rows: u64,
+        start: u64,
+    },
     /// The elements from `start` on of a compressed weight of shape `whole`.
     Compressed {
         from: Arc<Compressed>,
@@ -195,13 +196,13 @@ impl Tensor {
                     Data::Derived { from: a, start: i, step: p },
                     Data::Derived { from: b, start: j, step: q },
                 ) => i == j && p == q && a.has_same_elements(b),
-                (
-                    Data::Transposed { from: a, start: i },
-                    Data::Transposed { from: b, start: j },
-                ) => i == j && a.is_same(b),
                 (Data::Computed { from: a, start: i }, Data::Computed { from: b, start: j }) => {
                     i == j && Arc::ptr_eq(a, b)
                 }
+                (
+                    Data::Transposed { from: a, rows: p, start: i },
+                    Data::Transposed { from: b, rows: q, start: j },
+                ) => i == j && p == q && a.has_same_elements(b),
                 _ => false,
             }
     }
@@ -245,17 +246,6 @@ impl Tensor {
         self.derived(self.dtype, Step::Scale(factor))
     }
 
-    /// A matrix of floats with rows for columns, put in order when it is read.
-    ///
-    /// # Panics
-    /// When it is no matrix, or holds no floats of at least 16 bits.
-    pub fn transposed(&self) -> Tensor {
-        assert!(self.shape.len() == 2 && self.can_be_derived(), "a matrix of wide floats");
-        let shape = vec![self.shape[1], self.shape[0]];
-        let from = Arc::new(self.clone());
-        Tensor { dtype: self.dtype, shape, data: Data::Transposed { from, start: 0 } }
-    }
-
     /// Could it be [`cast`](Tensor::cast) to `dtype`?
     pub fn can_be_cast(&self, dtype: DType) -> bool {
         self.dtype.is_float() && (is_wide(dtype) || dtype == self.dtype)
@@ -279,6 +269,25 @@ impl Tensor {
     fn derived(&self, dtype: DType, step: Step) -> Tensor {
         let from = Arc::new(self.clone());
         Tensor { dtype, shape: self.shape.clone(), data: Data::Derived { from, start: 0, step } }
+    }
+
+    /// Can it be [`transposed`](Tensor::transposed)? Matrices of floats up to 32 bits can, and of
+    /// integers of 8.
+    pub fn can_be_transposed(&self) -> bool {
+        use DType::{BF16, F16, F32, I8, U8};
+        let known = matches!(self.dtype, F16 | BF16 | F32 | I8 | U8);
+        self.shape.len() == 2 && known && !self.is_compressed()
+    }
+
+    /// Rows as columns, moved when they are read.
+    ///
+    /// # Panics
+    /// When it is none that [`can`](Tensor::can_be_transposed) be.
+    pub fn transposed(&self) -> Tensor {
+        assert!(self.can_be_transposed(), "only matrices are transposed");
+        let (rows, columns) = (self.shape[0], self.shape[1]);
+        let data = Data::Transposed { from: Arc::new(self.clone()), rows, start: 0 };
+        Tensor { dtype: self.dtype, shape: vec![columns, rows], data }
     }
 
     /// Rows `start..start + n` of the first axis. Sub-byte rows must begin on a byte.
@@ -305,11 +314,12 @@ impl Tensor {
             Data::Derived { from, start: s, step } => {
                 Data::Derived { from: from.clone(), start: s + start * row, step: *step }
             }
-            Data::Transposed { from, start: s } => {
-                Data::Transposed { from: from.clone(), start: s + start * row }
-            }
             Data::Computed { from, start: s } => {
                 Data::Computed { from: from.clone(), start: s + start * row }
+            }
+            Data::Transposed { from, rows, start: s } => {
+                let (from, rows) = (from.clone(), *rows);
+                Data::Transposed { from, rows, start: s + start * row }
             }
             Data::Compressed { from, whole, start: s } => {
                 let (from, whole) = (from.clone(), whole.clone());
@@ -408,8 +418,10 @@ impl Tensor {
                 }
                 round(self.dtype, new);
             }
-            Data::Transposed { from, start: s } => transposed(from, s + start, n, out),
             Data::Computed { from, start: s } => from.floats(s + start, n, out),
+            Data::Transposed { from, rows, start: s } => {
+                columns_of(from, *rows, s + start, n, out);
+            }
             Data::Compressed { from, whole, start: s } => {
                 let first = out.len();
                 from.floats(whole, s + start, n, out);
@@ -439,13 +451,11 @@ impl Tensor {
             Data::Bytes(b) => {
                 Some((0..self.n_elements()).map(|i| integer(self.dtype, b, i)).collect())
             }
-            // Compressed integers have 8 bits at most: f32 holds them exactly.
-            Data::Compressed { .. } => Some(self.to_f32().into_iter().map(|x| x as i64).collect()),
-            Data::Strings(_)
-            | Data::Derived { .. }
-            | Data::Transposed { .. }
-            | Data::Computed { .. }
-            | Data::Absent => None,
+            // These integers have 8 bits at most: f32 holds them exactly.
+            Data::Compressed { .. } | Data::Transposed { .. } => {
+                Some(self.to_f32().into_iter().map(|x| x as i64).collect())
+            }
+            Data::Strings(_) | Data::Derived { .. } | Data::Computed { .. } | Data::Absent => None,
         }
     }
 
@@ -456,25 +466,25 @@ impl Tensor {
     }
 }
 
-/// Appends elements `start..start + n` of the transposed matrix `from` to `out`. Whole rows of what
-/// is asked for are columns that lie side by side in `from`, whose rows are read in pieces.
-fn transposed(from: &Tensor, start: u64, n: u64, out: &mut Vec<f32>) {
-    let (n_rows, n_cols) = (from.shape[0], from.shape[1]);
+/// Appends elements `start..start + n` of a matrix of `rows` rows as it is read column by column.
+fn columns_of(from: &Tensor, rows: u64, start: u64, n: u64, out: &mut Vec<f32>) {
     if n == 0 {
         return;
     }
-    let (first, last) = (start / n_rows, (start + n - 1) / n_rows);
-    let width = last - first + 1;
-    let mut columns = vec![0.0; (width * n_rows) as usize];
-    let mut piece = Vec::with_capacity(width as usize);
-    for r in 0..n_rows {
-        piece.clear();
-        from.floats(r * n_cols + first, width, &mut piece);
-        let places = columns.iter_mut().skip(r as usize).step_by(n_rows as usize);
-        places.zip(&piece).for_each(|(place, x)| *place = *x);
+    let columns = from.n_elements() / rows;
+    let (first, last) = (start / rows, (start + n - 1) / rows);
+    let width = (last - first + 1) as usize;
+    let mut block = vec![0.0; width * rows as usize];
+    let mut row = Vec::with_capacity(width);
+    for i in 0..rows {
+        row.clear();
+        from.floats(i * columns + first, width as u64, &mut row);
+        for (j, &x) in row.iter().enumerate() {
+            block[j * rows as usize + i as usize] = x;
+        }
     }
-    let skipped = (start - first * n_rows) as usize;
-    out.extend_from_slice(&columns[skipped..skipped + n as usize]);
+    let skipped = (start - first * rows) as usize;
+    out.extend_from_slice(&block[skipped..skipped + n as usize]);
 }
 
 /// A float that can be computed here, not only read.
@@ -615,19 +625,22 @@ mod tests {
     }
 
     #[test]
-    fn a_transposed_matrix_reads_as_its_columns() {
-        let (rows, cols) = (300, 700);
-        let values: Vec<f32> = (0..rows * cols).map(|i| (i % 509) as f32).collect();
-        let t = Tensor::f32(vec![rows as u64, cols as u64], &values).transposed();
-        assert_eq!(t.shape, [cols as u64, rows as u64]);
-        let want: Vec<f32> = (0..cols)
-            .flat_map(|c| (0..rows).map(move |r| (r, c)))
-            .map(|(r, c)| values[r * cols + c])
-            .collect();
-        assert_eq!(t.to_f32(), want);
-        assert_eq!(t.elements(1234, 5678), want[1234..1234 + 5678]);
-        let part = t.rows(5, 7).cast(DType::F16);
-        assert_eq!(part.to_f32(), want[5 * rows..12 * rows]);
+    fn columns_are_read_by_the_piece() {
+        let (rows, columns) = (301, 257);
+        let values: Vec<f32> = (0..rows * columns).map(|i| i as f32).collect();
+        let t = Tensor::f32(vec![rows, columns], &values).transposed();
+        assert!(rows * columns > CHUNK);
+        let at = |i: u64, j: u64| (i * columns + j) as f32;
+        let want: Vec<f32> = (0..columns).flat_map(|j| (0..rows).map(move |i| at(i, j))).collect();
+        assert_eq!((t.shape.as_slice(), t.to_f32()), (&[columns, rows][..], want.clone()));
+        assert_eq!(t.elements(rows - 1, 3), want[rows as usize - 1..rows as usize + 2]);
+        assert_eq!(t.rows(5, 2).to_f32(), want[5 * rows as usize..7 * rows as usize]);
+        assert_eq!(Tensor::f32(t.shape.clone(), &want), t);
+        let halves = t.scaled(0.5).cast(DType::F16).rows(1, 1).to_f32();
+        assert_eq!(halves[..3], [0.5, 129.0, 257.5]);
+        let bytes = Tensor::new(DType::I8, vec![2, 3], vec![1, 2, 3, 0xff, 5, 6].into()).unwrap();
+        assert_eq!(bytes.transposed().to_i64().unwrap(), [1, -1, 2, 5, 3, 6]);
+        assert_eq!(bytes.transposed().to_bytes()[..], [1, 0xff, 2, 5, 3, 6]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use russet_exec::{Array, ExecError};
-use russet_ir::{Change, Graph, NodeId, OpError, Program, Value, verify};
+use russet_ir::{Change, Graph, NodeId, Op, OpError, Program, Value, verify};
 
 use crate::proof::{Proof, distance};
 use crate::{Pass, ProvenAt, Skip};
@@ -118,9 +118,13 @@ pub fn run_pass(
                     note(&mut skipped, graph, pass, v, Skip::Blocked(why));
                     continue;
                 }
-                let rewrite = apply(graph, pass, &tag, v, change, proof.as_deref_mut())?;
-                report.rewrites.push(rewrite);
-                changed = true;
+                match apply(graph, pass, &tag, v, change, proof.as_deref_mut())? {
+                    Ok(rewrite) => {
+                        report.rewrites.push(rewrite);
+                        changed = true;
+                    }
+                    Err(why) => note(&mut skipped, graph, pass, v, why),
+                }
             }
         }
         if let Some(proof) = proof.as_deref_mut() {
@@ -142,6 +146,8 @@ fn note(skipped: &mut Vec<Skipped>, graph: &Graph, pass: &dyn Pass, v: Value, wh
     }
 }
 
+/// Makes the change and runs both sides. One whose sense shows at the outputs only (what looks like
+/// a mask may be none) is taken back when they move.
 fn apply(
     graph: &mut Graph,
     pass: &dyn Pass,
@@ -149,7 +155,7 @@ fn apply(
     at: Value,
     change: Change,
     proof: Option<&mut Proof>,
-) -> Result<Rewrite, PassError> {
+) -> Result<Result<Rewrite, Skip>, PassError> {
     let value = graph.value(at).name.clone();
     let source = graph.def(at).and_then(|n| n.origin.source.clone());
     let pairs = change.replace.clone();
@@ -159,6 +165,7 @@ fn apply(
         (None, _) => Vec::new(),
         (Some(p), ProvenAt::Replaced) => {
             // Both sides run on the same inputs, those that earlier edits have left.
+            p.extend(graph, &moved_by(graph, change.kept()))?;
             p.extend(graph, &graph.region(&change))?;
             values(p, pairs.iter().map(|r| r.0))
         }
@@ -167,6 +174,7 @@ fn apply(
             values(p, graph.outputs().iter().copied())
         }
     };
+    let saved = (proof.is_some() && pass.proven_at() == ProvenAt::Outputs).then(|| graph.clone());
     let added = graph.apply(change, tag);
     let added =
         added.map_err(|error| PassError::Types { pass: pass.name(), error: error.into() })?;
@@ -186,13 +194,32 @@ fn apply(
         let worst = before.iter().zip(&after).map(|(a, b)| distance(a, b).relative_l2);
         let worst = worst.fold(0.0, f64::max);
         let bound = pass.effect().bound();
+        if worst > bound
+            && let Some(saved) = saved
+        {
+            *graph = saved;
+            proof.rerun(graph)?;
+            return Ok(Err(Skip::Blocked(format!("the outputs would move by {worst:.1e}"))));
+        }
         if worst > bound {
             return Err(PassError::Unproven { pass: pass.name(), value, distance: worst, bound });
         }
         moved = Some(worst);
     }
     let function = graph.name.clone();
-    Ok(Rewrite { pass: pass.name(), function, value, source, distance: moved })
+    Ok(Ok(Rewrite { pass: pass.name(), function, value, source, distance: moved }))
+}
+
+/// What moves elements to make these values: cheap to run again, and stale where what it moves was
+/// rewritten.
+fn moved_by(graph: &Graph, values: &[Value]) -> Vec<NodeId> {
+    let moves =
+        |op: &Op| matches!(op, Op::Transpose(_) | Op::ExpandDims(_) | Op::Squeeze(_) | Op::Cast(_));
+    let made = values.iter().filter_map(|&v| match graph.value(v).def {
+        russet_ir::Def::Node(id, _) => Some(id),
+        russet_ir::Def::Input(..) => None,
+    });
+    made.filter(|&id| moves(&graph.node(id).op)).collect()
 }
 
 fn values(proof: &Proof, of: impl Iterator<Item = Value>) -> Vec<Array> {

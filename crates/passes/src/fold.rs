@@ -1,7 +1,7 @@
 //! Folding: what is known before running is computed before running.
 
-use russet_ir::ops::{Add, Conv, Linear, Mul};
-use russet_ir::{Edit, Graph, Op, Tensor, Type, Value};
+use russet_ir::ops::{Add, Conv, GatherNd, Linear, Mul, Reshape};
+use russet_ir::{DType, Edit, Graph, Op, Tensor, Type, Value};
 
 use crate::{Effect, Pass, Skip};
 
@@ -106,11 +106,67 @@ impl Pass for RemoveNoops {
             Op::Transpose(op) if op.perm.iter().copied().eq(0..op.perm.len() as i32) => op.x,
             Op::Mul(Mul { x, y }) if g.ty(*x) == g.ty(at) && is_scalar(g, *y, 1.0) => *x,
             Op::Add(Add { x, y }) if g.ty(*x) == g.ty(at) && is_scalar(g, *y, 0.0) => *x,
+            Op::Cast(op) => back_and_forth(g, op.x, at).ok_or(Skip::NoMatch)?,
+            Op::LogicalAnd(op) => unchanged_by(g, [op.x, op.y], at, 1).ok_or(Skip::NoMatch)?,
+            Op::LogicalOr(op) => unchanged_by(g, [op.x, op.y], at, 0).ok_or(Skip::NoMatch)?,
+            Op::Tile(op) if g.ty(op.x) == g.ty(at) => op.x,
+            Op::Gather(op) if in_order(g, op.indices, 1) && g.ty(op.x) == g.ty(at) => op.x,
+            Op::GatherNd(op) if op.batch_dims == 0 => return all_elements(g, op, at),
             _ => return Err(Skip::NoMatch),
         };
         crate::keeps_interface(g, at, same)?;
         Ok(Edit::of(g).replace(at, same))
     }
+}
+
+/// What is cast to integers and back to what it was: truth values survive that.
+fn back_and_forth(g: &Graph, wide: Value, at: Value) -> Option<Value> {
+    let Op::Cast(inner) = g.op(wide)? else { return None };
+    let truth = g.ty(at).tensor()?.dtype == DType::Bool;
+    (truth && g.ty(inner.x) == g.ty(at)).then_some(inner.x)
+}
+
+/// The operand that stays what it is, all elements of the other being `neutral`.
+fn unchanged_by(g: &Graph, [x, y]: [Value; 2], at: Value, neutral: i64) -> Option<Value> {
+    let is = |v: Value| {
+        let t = g.constant(v).filter(|t| t.n_elements() <= 1 << 20);
+        t.and_then(Tensor::to_i64).is_some_and(|all| all.iter().all(|&i| i == neutral))
+    };
+    let kept = if is(y) { x } else { is(x).then_some(y)? };
+    (g.ty(kept) == g.ty(at)).then_some(kept)
+}
+
+/// Are these indices 0, 1, 2 and so on, in `rank` axes at most?
+fn in_order(g: &Graph, indices: Value, rank: usize) -> bool {
+    let t = g.constant(indices).filter(|t| t.shape.len() <= rank && t.n_elements() <= 1 << 20);
+    let all = t.and_then(Tensor::to_i64);
+    all.is_some_and(|all| all.iter().zip(0..).all(|(&i, at)| i == at))
+}
+
+/// A gather of every element in the order in which they lie is a reshape.
+fn all_elements<'g>(g: &'g Graph, op: &GatherNd, at: Value) -> Result<Edit<'g>, Skip> {
+    let fixed = |v: Value| g.ty(v).tensor().and_then(russet_ir::TensorType::fixed_shape);
+    let (from, to) = (fixed(op.x).ok_or(Skip::NoMatch)?, fixed(at).ok_or(Skip::NoMatch)?);
+    let t = g.constant(op.indices).filter(|t| t.n_elements() <= 1 << 20).ok_or(Skip::NoMatch)?;
+    let places = t.to_i64().ok_or(Skip::NoMatch)?;
+    let whole = t.shape.last() == Some(&(from.len() as u64)) && !from.is_empty();
+    if !whole || from.iter().product::<u64>() != t.n_elements() / from.len() as u64 {
+        return Err(Skip::NoMatch);
+    }
+    let place = |p: &[i64]| {
+        let inside = |i: i64, n: u64| u64::try_from(i).ok().filter(|&i| i < n);
+        p.iter().zip(&from).try_fold(0, |at, (&i, &n)| Some(at * n + inside(i, n)?))
+    };
+    if !places.chunks_exact(from.len()).zip(0..).all(|(p, at)| place(p) == Some(at)) {
+        return Err(Skip::NoMatch);
+    }
+    let shape: Option<Vec<i32>> = to.iter().map(|&n| i32::try_from(n).ok()).collect();
+    let shape = Tensor::i32(vec![to.len() as u64], &shape.ok_or(Skip::NoMatch)?);
+    let mut edit = Edit::of(g);
+    let name = &g.value(at).name;
+    let shape = edit.constant(shape, &format!("{name}_shape"));
+    let new = edit.push(Reshape { x: op.x, shape }, name)?;
+    Ok(edit.replace(at, new))
 }
 
 fn rank(g: &Graph, v: Value) -> usize {

@@ -5,26 +5,34 @@
 //! graph, runs both sides on the proof's inputs and refuses an edit that moves the result further
 //! than the pass says it may.
 
+mod activation;
 mod angles;
 mod attention;
+mod batch_norm;
 mod driver;
 mod fold;
 mod fp16;
+mod integers;
 mod layout;
+mod linear;
 mod masks;
 mod names;
 mod norm;
 mod pipeline;
 mod proof;
 
-pub use attention::AttentionPerHead;
+pub use activation::{FuseGelu, FuseSilu};
+pub use attention::{AttentionPerHead, FuseAttention};
+pub use batch_norm::FoldBatchNorm;
 pub use driver::{Inputs, PassError, Report, Rewrite, Skipped, compile, run_pass};
 pub use fold::{FoldConstants, FoldScale, RemoveNoops};
 pub use fp16::{Fp16Outputs, ToFp16};
+pub use integers::ScaleFirst;
 pub use layout::{CancelLayout, LinearToConv, SinkLayout};
+pub use linear::{FuseLinear, SplitLinear};
 pub use masks::FiniteMasks;
 pub use names::tidy_names;
-pub use norm::{DecomposeNorm, NormOverChannels};
+pub use norm::{DecomposeNorm, FuseLayerNorm, FuseRmsNorm, NormOverChannels};
 pub use pipeline::{Options, pipeline};
 pub use proof::{Distance, Proof, distance, random_inputs};
 

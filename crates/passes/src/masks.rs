@@ -45,6 +45,10 @@ impl Pass for FiniteMasks {
         let Some(mask) = [*x, *y].into_iter().find(|&v| is_mask(g, v)) else {
             return Err(Skip::NoMatch);
         };
+        if is_rounded(g, at) {
+            let why = "it is rounded to steps, whose size goes by the mask".to_owned();
+            return Err(Skip::Blocked(why));
+        }
         let finite = clamp(g.constant(mask).ok_or(Skip::NoMatch)?)?;
         let mut edit = Edit::of(g);
         let finite = edit.constant(finite, &format!("{}_finite", g.value(mask).name));
@@ -53,6 +57,30 @@ impl Pass for FiniteMasks {
         let new = edit.push(op, &g.value(at).name)?;
         Ok(edit.replace(at, new))
     }
+}
+
+/// Readers looked through for one that rounds.
+const READERS_MAX: usize = 64;
+
+/// Does a quantizer read the mask before a softmax does?
+fn is_rounded(g: &Graph, at: Value) -> bool {
+    let mut work = vec![at];
+    for _ in 0..READERS_MAX {
+        let Some(v) = work.pop() else { return false };
+        for node in g.users(v).iter().map(|&id| g.node(id)) {
+            match node.op {
+                Op::Quantize(_) | Op::Round(_) => return true,
+                Op::Add(_)
+                | Op::Mul(_)
+                | Op::RealDiv(_)
+                | Op::Reshape(_)
+                | Op::ExpandDims(_)
+                | Op::Tile(_) => work.extend(&node.outputs),
+                _ => {}
+            }
+        }
+    }
+    false
 }
 
 /// Constants looked at for mask values: larger ones are weights.

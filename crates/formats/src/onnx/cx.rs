@@ -26,6 +26,8 @@ pub struct Cx<'a, 'm> {
     pub opset: Opset,
     /// Of each output: does the node name it?
     pub outputs: Vec<bool>,
+    /// The axis scales of integers go along, where it is not the node's attribute.
+    pub scale_axis: Option<i64>,
     inputs: Vec<Option<Val>>,
     scope: &'a Scope<'a, 'm>,
     origin: Origin,
@@ -60,6 +62,7 @@ impl<'a, 'm> Cx<'a, 'm> {
             op: &node.op_type,
             opset: im.opset,
             outputs: node.output.iter().map(|o| !o.is_empty()).collect(),
+            scale_axis: None,
             inputs,
             scope,
             origin: Origin::source(name),
@@ -378,6 +381,34 @@ impl<'a, 'm> Cx<'a, 'm> {
 
     pub fn sum(&mut self, x: Value, axes: &[usize]) -> Result<Value, Why> {
         self.push(ReduceSum { x, axes: Some(small(axes)), keep_dims: true })
+    }
+
+    /// What the op `op` of the standard set (of version 20) makes of these operands, with the node's
+    /// own attributes.
+    pub fn standard(&mut self, op: &'static str, inputs: &[Option<Value>]) -> Result<Value, Why> {
+        let import = super::ops::find("", op).ok_or("there is no import of this op")?;
+        let elem = |cx: &Self, v: Value| match cx.dtype(v) {
+            DType::F16 => Elem::F16,
+            d if d.is_float() => Elem::F32,
+            DType::Bool => Elem::Bool,
+            _ => Elem::I32,
+        };
+        let mut operands = Vec::new();
+        for v in inputs {
+            let named = v.map(|v| (elem(self, v), v));
+            operands.push(named.map(|(elem, v)| self.im.computed(op, elem, v)));
+        }
+        let inputs = std::mem::replace(&mut self.inputs, operands);
+        let version = std::mem::replace(&mut self.version, 20);
+        let own = std::mem::replace(&mut self.op, op);
+        let made = import(self);
+        (self.inputs, self.version, self.op) = (inputs, version, own);
+        match made?.into_iter().next() {
+            Some(Out::Value(v, _)) => Ok(v),
+            Some(Out::Same(v)) => self.im.value(v),
+            Some(Out::Constant(t, _)) => self.constant(t),
+            Some(Out::Absent) | None => Err(Why::from("it makes nothing")),
+        }
     }
 
     // Shapes.

@@ -186,7 +186,8 @@ fn dims(info: &ValueInfoProto) -> Option<Vec<Dim>> {
     let shape = info.r#type.as_ref()?.tensor_type.as_ref()?.shape.as_ref()?;
     let dim = |(i, d): (usize, &super::proto::DimensionProto)| match &d.value {
         Some(DimensionValue::Value(n)) if *n >= 0 => Dim::Fixed(*n as u64),
-        Some(DimensionValue::Param(name)) if !name.is_empty() => {
+        // Some exporters name all of them `?`.
+        Some(DimensionValue::Param(name)) if name.contains(char::is_alphanumeric) => {
             Dim::Symbol(Symbol::new(&word(name)))
         }
         _ => Dim::Symbol(Symbol::new(&format!("{}_{i}", word(&info.name)))),

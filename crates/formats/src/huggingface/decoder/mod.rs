@@ -44,7 +44,10 @@ pub fn build(read: Read, folder: &Folder, options: &Options) -> Result<Built, Er
     let json = &folder.config;
     let most = read(json, None)?.length_max;
     let sizes = Sizes::choose(most, json.file(), options)?;
-    let config = read(json, Some(sizes.context))?.checked(json)?;
+    let mut config = read(json, Some(sizes.context))?.checked(json)?;
+    if let Some(ids) = ends(folder)? {
+        config.eos_token_ids = ids;
+    }
     let table = format!("{}.weight", config.names.embeddings);
     let weights = Weights::open(&folder.path, &(&table, vec![config.n_vocab, config.hidden]))?;
     let mut functions = Vec::new();
@@ -60,6 +63,17 @@ pub fn build(read: Read, folder: &Folder, options: &Options) -> Result<Built, Er
         n_parameters: n_parameters + if config.tied { 0 } else { head_parameters },
         n_bytes: weights.n_bytes(),
     })
+}
+
+/// The tokens that end a text as `generation_config.json` has them, which counts for more than the
+/// config: chat models have several.
+fn ends(folder: &Folder) -> Result<Option<Vec<u64>>, Error> {
+    let file = folder.path.join("generation_config.json");
+    if !file.is_file() {
+        return Ok(None);
+    }
+    let ids = Json::read(&file)?.numbers("eos_token_id")?;
+    Ok(Some(ids).filter(|ids| !ids.is_empty()))
 }
 
 /// How many tokens a program is for, and where the past is kept.

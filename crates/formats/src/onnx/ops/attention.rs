@@ -57,6 +57,8 @@ pub struct Attend {
     pub allowed: Option<Value>,
     /// Is there a query that may look nowhere? It returns zeros then.
     pub may_see_nothing: bool,
+    /// The score of one more key without a value, for each head.
+    pub sink: Option<Value>,
 }
 
 /// Scores before and after the cap, with the bias, their softmax, and what it is applied to.
@@ -94,7 +96,10 @@ pub fn attend(cx: &mut Cx<'_, '_>, [q, k, v]: [Value; 3], with: &Attend) -> Resu
         let nothing = cx.number(f64::NEG_INFINITY, biased)?;
         biased = cx.select(allowed, biased, nothing)?;
     }
-    let mut probabilities = cx.push(Softmax { x: biased, axis: -1 })?;
+    let mut probabilities = match with.sink {
+        Some(sink) => with_sink(cx, (raw, biased), sink)?,
+        None => cx.push(Softmax { x: biased, axis: -1 })?,
+    };
     if with.may_see_nothing {
         let axes = Some(vec![-1]);
         let most = cx.push(ReduceMax { x: biased, axes, keep_dims: true })?;
@@ -107,6 +112,44 @@ pub fn attend(cx: &mut Cx<'_, '_>, [q, k, v]: [Value; 3], with: &Attend) -> Resu
     Ok(Attended { raw, capped, biased, probabilities, result })
 }
 
+/// A softmax that one more key, which has no value, takes part in; its score is `sink`.
+fn with_sink(
+    cx: &mut Cx<'_, '_>,
+    (raw, scores): (Value, Value),
+    sink: Value,
+) -> Result<Value, Why> {
+    let last = cx.rank(scores) - 1;
+    // As many rows as there are scores, which may be -inf where these are not.
+    let column = cx.slice(raw, last, 0, Some(1))?;
+    let column = cx.scale(column, 0.0)?;
+    let dtype = cx.dtype(column);
+    let sink = cx.cast(sink, dtype)?;
+    let column = cx.add(column, sink)?;
+    let all = cx.concat(vec![scores, column], last)?;
+    let all = cx.push(Softmax { x: all, axis: -1 })?;
+    let keys = Part::Of(scores, last);
+    match cx.is_fixed(keys) {
+        true => {
+            let n = cx.need_extent(scores, last, "keys")? as i64;
+            cx.slice(all, last, 0, Some(n))
+        }
+        false => cx.slice(all, last, 0, Some(-1)),
+    }
+}
+
+/// 0, 1, 2 and so on, up to an extent.
+pub fn places(cx: &mut Cx<'_, '_>, part: Part) -> Result<Value, Why> {
+    let extent = cx.shape_of(&[part], false)?;
+    if let Some(&[n]) = cx.im.graph.types().ints(extent).as_deref()
+        && n <= 1 << 16
+    {
+        return cx.vector(&(0..n).collect::<Vec<_>>());
+    }
+    let end = cx.squeeze(extent, &[0])?;
+    let (zero, one) = (cx.int_like(0)?, cx.int_like(1)?);
+    cx.push(Range1d { end, start: zero, step: one })
+}
+
 /// Which of `n_keys` a query may see, `bool[.., Q, K]`: those at most at its own place, `offset`
 /// further on, within a window around it.
 pub fn visible(
@@ -115,17 +158,8 @@ pub fn visible(
     offset: Option<Value>,
     (causal, left, right): (bool, i64, i64),
 ) -> Result<Value, Why> {
-    let places = |cx: &mut Cx<'_, '_>, part: Part, axis: usize| -> Result<Value, Why> {
-        let extent = cx.shape_of(&[part], false)?;
-        let end = cx.squeeze(extent, &[0])?;
-        let (zero, one) = (cx.int_like(0)?, cx.int_like(1)?);
-        let all = match cx.im.graph.types().ints(end).as_deref() {
-            Some(&[n]) if n <= 1 << 16 => cx.vector(&(0..n).collect::<Vec<_>>())?,
-            _ => cx.push(Range1d { end, start: zero, step: one })?,
-        };
-        cx.expand_dims(all, &[axis])
-    };
-    let (mut query, key) = (places(cx, queries, 1)?, places(cx, keys, 0)?);
+    let (query, key) = (places(cx, queries)?, places(cx, keys)?);
+    let (mut query, key) = (cx.expand_dims(query, &[1])?, cx.expand_dims(key, &[0])?);
     if let Some(offset) = offset {
         query = cx.add(query, offset)?;
     }
@@ -357,10 +391,7 @@ pub fn rotary_of(
 
 /// `[B, 1, 1, S]`: may keys be seen, of which each batch has the first so many.
 pub fn first_keys(cx: &mut Cx<'_, '_>, lengths: Value, keys: Part) -> Result<Value, Why> {
-    let extent = cx.shape_of(&[keys], false)?;
-    let end = cx.squeeze(extent, &[0])?;
-    let (zero, one) = (cx.int_like(0)?, cx.int_like(1)?);
-    let places = cx.push(Range1d { end, start: zero, step: one })?;
+    let places = places(cx, keys)?;
     let lengths = cx.reshape(lengths, &[Part::Rest, Part::N(1), Part::N(1), Part::N(1)])?;
     cx.push(Less { x: places, y: lengths })
 }

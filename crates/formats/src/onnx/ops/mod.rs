@@ -46,6 +46,12 @@ pub fn missing(domain: &str, op: &str) -> String {
         }
         ("", "BitCast") => "MIL has no op on bits",
         ("", _) => "there is no import of this op",
+        ("com.microsoft", "Inverse") => "MIL has no op that inverts matrices",
+        ("com.microsoft", "MoE" | "QMoE") => "experts that each word chooses have no op in MIL",
+        ("com.microsoft", _) if op.ends_with("Search") || op == "Sampling" => {
+            "it is a loop that decodes, of which a program is one step"
+        }
+        ("com.microsoft", _) => "there is no import of this op",
         _ => return format!("there is no import of ops of {domain}"),
     };
     why.to_owned()

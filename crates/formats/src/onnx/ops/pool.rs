@@ -52,40 +52,38 @@ fn around(window: &Window) -> Vec<(i64, i64)> {
     all
 }
 
-/// Elements of a window up to which each is a slice of its own.
-const TAPS_MAX: i64 = 128;
+/// Elements of a window along its axes up to which each is a slice of its own.
+const TAPS_MAX: i64 = 256;
 
-/// For windows with gaps: every `stride`-th element at each place of the window, combined.
+/// For windows with gaps: every `stride`-th element at each place of the window, combined, one axis
+/// after another.
 fn taps(
     cx: &mut Cx<'_, '_>,
     x: Value,
     window: &Window,
     mut combine: impl FnMut(&mut Cx<'_, '_>, Value, Value) -> Result<Value, Why>,
 ) -> Result<Value, Why> {
-    let n = window.kernel.len();
-    let count = window.kernel.iter().fold(1i64, |n, &k| n.saturating_mul(k));
+    let count = window.kernel.iter().fold(0i64, |n, &k| n.saturating_add(k));
     if count > TAPS_MAX {
-        return Err(Why(format!("a pool over windows with gaps of {count} elements")));
+        return Err(Why(format!("a pool over windows with gaps of {:?} elements", window.kernel)));
     }
-    let mut total = None;
-    for tap in 0..count {
-        let mut rest = tap;
-        let mut cuts = Vec::new();
-        for i in (0..n).rev() {
-            let at = rest % window.kernel[i] * window.dilations[i];
-            rest /= window.kernel[i];
-            let extent = cx.need_extent(x, i + 2, "a pool over windows with gaps")? as i64;
-            let out = (extent - window.span(i)) / window.strides[i] + 1;
-            let end = at + (out - 1) * window.strides[i] + 1;
-            cuts.push((i + 2, [at, end, window.strides[i]]));
+    let mut x = x;
+    for (i, &kernel) in window.kernel.iter().enumerate() {
+        let stride = window.strides[i];
+        let extent = cx.need_extent(x, i + 2, "a pool over windows with gaps")? as i64;
+        let out = (extent - window.span(i)) / stride + 1;
+        let mut total = None;
+        for at in (0..kernel).map(|k| k * window.dilations[i]) {
+            let end = at + (out - 1) * stride + 1;
+            let part = fixed_slice(cx, x, &[(i + 2, [at, end, stride])])?;
+            total = Some(match total {
+                Some(t) => combine(cx, t, part)?,
+                None => part,
+            });
         }
-        let part = fixed_slice(cx, x, &cuts)?;
-        total = Some(match total {
-            Some(t) => combine(cx, t, part)?,
-            None => part,
-        });
+        x = total.ok_or_else(|| Why::from("a window of nothing"))?;
     }
-    total.ok_or_else(|| Why::from("a window of nothing"))
+    Ok(x)
 }
 
 fn has_gaps(window: &Window) -> bool {

@@ -33,7 +33,12 @@ fn dequantize(cx: &mut Cx<'_, '_>) -> Outs {
 }
 
 /// Operand `data` as floats, `(data - zero) * scale`.
-fn dequantized(cx: &mut Cx<'_, '_>, data: usize, scale: usize, zero: usize) -> Result<Value, Why> {
+pub fn dequantized(
+    cx: &mut Cx<'_, '_>,
+    data: usize,
+    scale: usize,
+    zero: usize,
+) -> Result<Value, Why> {
     let elem = cx.elem(data);
     let constant = |cx: &Cx<'_, '_>, i: usize| !cx.has(i) || cx.tensor(i).is_some();
     let all = [data, scale, zero].iter().all(|&i| constant(cx, i));
@@ -99,7 +104,7 @@ fn optional_single(cx: &mut Cx<'_, '_>, v: Option<Value>) -> Result<Option<Value
 fn axis_of(cx: &Cx<'_, '_>, x: Value, scale: Value) -> Result<Option<i32>, Why> {
     match cx.fixed_shape(scale).as_deref() {
         Some([] | [1]) => Ok(None),
-        _ => Ok(Some(cx.axis(x, cx.int_attr("axis", 1))? as i32)),
+        _ => Ok(Some(cx.axis(x, scale_axis(cx))? as i32)),
     }
 }
 
@@ -109,7 +114,7 @@ fn spread(cx: &mut Cx<'_, '_>, x: Value, v: Value) -> Result<Value, Why> {
     if own == 0 || cx.fixed_shape(v).as_deref() == Some(&[1]) {
         return if own == 1 { cx.squeeze(v, &[0]) } else { Ok(v) };
     }
-    let axis = cx.axis(x, cx.int_attr("axis", 1))?;
+    let axis = cx.axis(x, scale_axis(cx))?;
     if own == 1 {
         let others: Vec<usize> = (0..rank).filter(|&i| i != axis).collect();
         return cx.expand_dims(v, &others);
@@ -150,7 +155,7 @@ fn compressed(
     let rank = t.shape.len();
     let axis = match s.shape.as_slice() {
         [] | [1] => 0,
-        _ => cx.axis(raw, cx.int_attr("axis", 1))?,
+        _ => cx.axis(raw, scale_axis(cx))?,
     };
     let bytes = matches!(t.dtype, DType::I8 | DType::U8);
     if cx.opset >= Opset::Ios16 && bytes && s.shape.len() <= 1 {
@@ -213,8 +218,27 @@ fn quantize(cx: &mut Cx<'_, '_>) -> Outs {
     cx.one(y, elem)
 }
 
+/// Operand `data` as floats, its scales being along `axis`, whatever the node's attribute says.
+pub fn with_scale(
+    cx: &mut Cx<'_, '_>,
+    data: usize,
+    scale: usize,
+    zero: usize,
+    axis: i64,
+) -> Result<Value, Why> {
+    let own = cx.scale_axis.replace(axis);
+    let made = dequantized(cx, data, scale, zero);
+    cx.scale_axis = own;
+    made
+}
+
+/// The axis scales go along.
+fn scale_axis(cx: &Cx<'_, '_>) -> i64 {
+    cx.scale_axis.unwrap_or_else(|| cx.int_attr("axis", 1))
+}
+
 /// `x` rounded to multiples of the scale (operands `scale` and `zero`), within the type.
-fn quantized(
+pub fn quantized(
     cx: &mut Cx<'_, '_>,
     x: Value,
     (scale, zero): (usize, usize),
@@ -246,7 +270,7 @@ fn quantized(
 }
 
 /// `round(x / scale) + zero`, kept within the type.
-fn rounded(
+pub fn rounded(
     cx: &mut Cx<'_, '_>,
     x: Value,
     scale: Value,
@@ -291,14 +315,54 @@ fn centred(cx: &mut Cx<'_, '_>, i: usize, zero: usize, by_row: bool) -> Result<V
 }
 
 fn matmul_integer(cx: &mut Cx<'_, '_>) -> Outs {
+    // Weights stay bytes. Sums beyond 2^24 are those of fp32.
+    if let Some(w) = bytes(cx, 1, 3, -1)? {
+        let a = centred(cx, 0, 2, true)?;
+        let a = cx.cast(a, DType::F32)?;
+        let y = product(cx, a, w)?;
+        let y = cx.cast(y, DType::I32)?;
+        return cx.one(y, Elem::I32);
+    }
     let (a, b) = (centred(cx, 0, 2, true)?, centred(cx, 1, 3, false)?);
     let y = product(cx, a, b)?;
     cx.one(y, Elem::I32)
 }
 
+/// Constant weights less their zero point as floats, which stay bytes in the package; None where
+/// they are not constant, or have no op there.
+fn bytes(cx: &mut Cx<'_, '_>, data: usize, zero: usize, axis: i64) -> Result<Option<Value>, Why> {
+    let Some(t) = cx.tensor(data) else { return Ok(None) };
+    let narrow = matches!(t.dtype, DType::I8 | DType::U8) && t.shape.len() >= 2;
+    if !narrow || cx.opset < Opset::Ios16 || t.n_elements() == 0 {
+        return Ok(None);
+    }
+    let z = match (cx.has(zero), cx.tensor(zero)) {
+        (false, _) => zeros(t.dtype, vec![])?,
+        (true, Some(z)) if z.n_elements() == 1 => z.reshaped(vec![]),
+        (true, Some(z)) if z.shape.len() == 1 => z,
+        _ => return Ok(None),
+    };
+    let axis = super::super::cx::resolve(axis, t.shape.len())?;
+    let fits = z.dtype == t.dtype && (z.shape.is_empty() || z.shape == [t.shape[axis]]);
+    if !fits {
+        return Ok(None);
+    }
+    let quantized_data = cx.raw(data)?;
+    let zero_point = cx.constant(z)?;
+    let scale = cx.floats(vec![], &[1.0], DType::F32)?;
+    let axis = axis as i32;
+    cx.push(ConstexprAffineDequantize { quantized_data, zero_point, scale, axis }).map(Some)
+}
+
 /// In fp32, which holds sums below 2^24 exactly.
 fn conv_integer(cx: &mut Cx<'_, '_>) -> Outs {
     let x = centred(cx, 0, 2, false)?;
+    if let Some(w) = bytes(cx, 1, 3, 0)? {
+        let x = cx.cast(x, DType::F32)?;
+        let y = convolved(cx, x, w, None)?;
+        let y = cx.cast(y, DType::I32)?;
+        return cx.one(y, Elem::I32);
+    }
     let w = cx.x(1)?;
     let w = match cx.opt(3)? {
         Some(z) => {
@@ -322,6 +386,14 @@ fn scaled(cx: &mut Cx<'_, '_>, v: Value, scale: Value) -> Result<Value, Why> {
 }
 
 fn qlinear_matmul(cx: &mut Cx<'_, '_>) -> Outs {
+    // Constant weights stay bytes: the product is one of floats.
+    if cx.tensor(3).is_some_and(|t| t.shape.len() >= 2) && cx.opset >= Opset::Ios16 {
+        let (a, b) = (dequantized(cx, 0, 1, 2)?, with_scale(cx, 3, 4, 5, -1)?);
+        let y = cx.matmul(a, b)?;
+        let elem = cx.elem(7);
+        let y = quantized(cx, y, (6, 7), elem)?;
+        return cx.one(y, elem);
+    }
     let (a, b) = (centred(cx, 0, 2, true)?, centred(cx, 3, 5, false)?);
     let by_row = cx.x(1)?;
     let vector = cx.rank(by_row) == 1 && cx.fixed_shape(by_row).as_deref() != Some(&[1]);
@@ -341,6 +413,9 @@ fn qlinear_matmul(cx: &mut Cx<'_, '_>) -> Outs {
 }
 
 fn qlinear_conv(cx: &mut Cx<'_, '_>) -> Outs {
+    if cx.tensor(3).is_some() && cx.opset >= Opset::Ios16 {
+        return super::microsoft::quantized::conv(cx);
+    }
     let x = centred(cx, 0, 2, false)?;
     let w = cx.x(3)?;
     let behind: Vec<usize> = (1..cx.rank(w)).collect();
@@ -372,30 +447,4 @@ fn qlinear_conv(cx: &mut Cx<'_, '_>) -> Outs {
     let zero = cx.cast(zero, DType::F32)?;
     let y = rounded(cx, y, y_scale, Some(zero), elem)?;
     cx.one(y, elem)
-}
-
-/// Weights of `bits` packed along the last axis, `[N, blocks, bytes]`, as `com.microsoft` has them:
-/// a tensor `[N, K]` of the type of that many bits.
-pub fn unpacked(t: &Tensor, n: u64, k: u64, bits: i64) -> Result<Tensor, Why> {
-    let dtype = match bits {
-        2 => DType::U2,
-        4 => DType::U4,
-        8 => DType::U8,
-        other => return Err(Why(format!("weights of {other} bits"))),
-    };
-    let row = (k * bits as u64).div_ceil(8);
-    let bytes = t.to_bytes();
-    let stored =
-        (bytes.len() as u64).checked_div(n).filter(|&s| s >= row && s * n == bytes.len() as u64);
-    let stored =
-        stored.ok_or_else(|| Why(format!("weights of {} bytes for {n} by {k}", bytes.len())))?;
-    let kept = match stored == row {
-        true => bytes,
-        // The last block of each row may be padded.
-        false => {
-            let rows = bytes.chunks_exact(stored as usize);
-            rows.flat_map(|r| &r[..row as usize]).copied().collect::<Vec<u8>>().into()
-        }
-    };
-    Tensor::new(dtype, vec![n, k], kept).map_err(|e| Why(e.to_string()))
 }

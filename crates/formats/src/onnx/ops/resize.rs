@@ -243,7 +243,8 @@ fn positions(a: &Axis, rule: &Rule) -> Result<Vec<f64>, Why> {
                 let adjustment = m / (s * n);
                 n / 2.0 * (1.0 - adjustment) + (i + 0.5) / s - 0.5
             }
-            "align_corners" if m > 1.0 => i * (n - 1.0) / (m - 1.0),
+            // The standard's own implementation means the extent before it is rounded to a whole one.
+            "align_corners" if n * s > 1.0 => i * (n - 1.0) / (n * s - 1.0),
             "align_corners" => 0.0,
             "asymmetric" => i / s,
             "tf_half_pixel_for_nn" => (i + 0.5) / s,

@@ -1,115 +1,24 @@
-//! Ops of `com.microsoft`: what ONNX Runtime's optimizer makes of transformers.
+//! Attention and rotary positions of `com.microsoft`.
 
 use russet_ir::ops::*;
-use russet_ir::{DType, Dim, Opset, Tensor, Value};
+use russet_ir::{Dim, Value};
 
-use super::super::cx::{Cx, Import, Outs, Part};
-use super::super::elem::Elem;
-use super::super::importer::{Out, Why};
-use super::attention::{
-    Attend, attend, both, first_keys, heads, joined, repeated, rotary_of, rotated, visible,
+use super::super::super::cx::{Cx, Import, Outs, Part};
+use super::super::super::elem::Elem;
+use super::super::super::importer::{Out, Val, Why};
+use super::super::attention::{
+    Attend, attend, both, first_keys, heads, joined, places, repeated, rotary_of, rotated, visible,
 };
-use super::elementwise::swish;
-use super::movement::take;
-use super::norm::{layer_norm, rms_norm};
-use super::quantized::unpacked;
+use super::super::movement::take;
 
 pub fn find(op: &str) -> Option<Import> {
     Some(match op {
-        "Gelu" | "FastGelu" | "BiasGelu" | "QuickGelu" => gelu,
-        "SkipLayerNormalization" => skip_layer_norm,
-        "SimplifiedLayerNormalization" | "SkipSimplifiedLayerNormalization" => skip_rms_norm,
-        "EmbedLayerNormalization" => embed,
         "Attention" => attention,
         "MultiHeadAttention" => multi_head,
         "GroupQueryAttention" => group_query,
         "RotaryEmbedding" => rotary,
-        "MatMulNBits" => matmul_bits,
-        "FusedMatMul" => fused_matmul,
         _ => return None,
     })
-}
-
-fn gelu(cx: &mut Cx<'_, '_>) -> Outs {
-    let mut x = cx.x(0)?;
-    if let Some(bias) = cx.opt(1)? {
-        x = cx.add(x, bias)?;
-    }
-    let y = match cx.op {
-        "FastGelu" => cx.push(Gelu { x, mode: GeluMode::Tanh })?,
-        "QuickGelu" => {
-            let alpha = cx.float_attr("alpha", 1.702);
-            swish(cx, x, alpha)?
-        }
-        _ => cx.push(Gelu { x, mode: GeluMode::Exact })?,
-    };
-    cx.same(y)
-}
-
-/// `norm(input + skip + bias)`, and the sum as its fourth result.
-fn skip_layer_norm(cx: &mut Cx<'_, '_>) -> Outs {
-    let (x, skip) = (cx.x(0)?, cx.x(1)?);
-    let (gamma, beta, bias) = (Some(cx.x(2)?), cx.opt(3)?, cx.opt(4)?);
-    let mut sum = cx.add(x, skip)?;
-    if let Some(bias) = bias {
-        sum = cx.add(sum, bias)?;
-    }
-    let epsilon = cx.float_attr("epsilon", 1e-12);
-    let axis = cx.axis(sum, -1)?;
-    let y = layer_norm(cx, sum, axis, (gamma, beta), epsilon)?;
-    let elem = cx.elem(0);
-    Ok(vec![Out::Value(y, elem), Out::Absent, Out::Absent, Out::Value(sum, elem)])
-}
-
-fn skip_rms_norm(cx: &mut Cx<'_, '_>) -> Outs {
-    let skips = cx.op.starts_with("Skip");
-    let mut x = cx.x(0)?;
-    let gamma = cx.x(if skips { 2 } else { 1 })?;
-    if skips {
-        let skip = cx.x(1)?;
-        x = cx.add(x, skip)?;
-        if let Some(bias) = cx.opt(3)? {
-            x = cx.add(x, bias)?;
-        }
-    }
-    let epsilon = cx.float_attr("epsilon", if skips { 1e-12 } else { 1e-5 });
-    let axis = cx.axis(x, cx.int_attr("axis", -1))?;
-    let (y, inverse) = rms_norm(cx, x, axis, Some(gamma), epsilon)?;
-    let elem = cx.elem(0);
-    Ok(match skips {
-        true => vec![Out::Value(y, elem), Out::Absent, Out::Absent, Out::Value(x, elem)],
-        false => vec![Out::Value(y, elem), Out::Value(inverse, elem)],
-    })
-}
-
-/// The sum of the embeddings of words, places and segments, and its norm.
-fn embed(cx: &mut Cx<'_, '_>) -> Outs {
-    let (ids, words, positions) = (cx.x(0)?, cx.x(2)?, cx.x(3)?);
-    let mut sum = take(cx, words, ids, 0)?;
-    let of_places = match cx.opt(8)? {
-        Some(places) => take(cx, positions, places, 0)?,
-        None => {
-            let n = cx.need_extent(ids, 1, "places without `position_ids`")?;
-            cx.slice(positions, 0, 0, Some(n as i64))?
-        }
-    };
-    sum = cx.add(sum, of_places)?;
-    if let (Some(segments), Some(table)) = (cx.opt(1)?, cx.opt(4)?) {
-        let of_segments = take(cx, table, segments, 0)?;
-        sum = cx.add(sum, of_segments)?;
-    }
-    let (gamma, beta) = (Some(cx.x(5)?), Some(cx.x(6)?));
-    let epsilon = cx.float_attr("epsilon", 1e-12);
-    let y = layer_norm(cx, sum, 2, (gamma, beta), epsilon)?;
-    let elem = cx.elem(2);
-    let lengths = match cx.opt(7)? {
-        Some(mask) => Out::Value(
-            cx.push(ReduceSum { x: mask, axes: Some(vec![1]), keep_dims: false })?,
-            Elem::I32,
-        ),
-        None => Out::Absent,
-    };
-    Ok(vec![Out::Value(y, elem), lengths, Out::Value(sum, elem)])
 }
 
 /// A number added where a mask forbids; the lowest is as good as none.
@@ -125,10 +34,20 @@ fn mask_of_keys(cx: &mut Cx<'_, '_>, mask: Value, keys: Part) -> Result<Value, W
     match cx.rank(mask) {
         1 => {
             let (batch, n) = (cx.part_dim(keys, 0), cx.shape(mask)[0].clone());
-            if batch.is_some_and(|b| b != n) {
-                return Err(Why::from("a mask of begins and ends is not read"));
+            match (batch, n) {
+                (Some(Dim::Fixed(b)), Dim::Fixed(n)) if n == 2 * b && b > 0 => {
+                    let ends = cx.slice(mask, 0, 0, Some(b as i64))?;
+                    let begins = cx.slice(mask, 0, b as i64, None)?;
+                    let (before, early) =
+                        (first_keys(cx, ends, keys)?, first_keys(cx, begins, keys)?);
+                    let late = cx.push(LogicalNot { x: early })?;
+                    cx.push(LogicalAnd { x: before, y: late })
+                }
+                (Some(b), n) if b != n => {
+                    Err(Why(format!("a mask of {n} numbers for a batch of {b} is not read")))
+                }
+                _ => first_keys(cx, mask, keys),
             }
-            first_keys(cx, mask, keys)
         }
         rank => {
             let seen = cx.push(Greater { x: mask, y: zero })?;
@@ -151,13 +70,32 @@ fn attention(cx: &mut Cx<'_, '_>) -> Outs {
     if cx.flag("do_rotary", false) {
         return Err(Why::from("rotary positions inside of it are not read"));
     }
-    let heads_n = n_heads(cx, "num_heads");
+    let operands =
+        Operands { mask: cx.opt_val(3), past: cx.opt_val(4), bias: cx.opt(5)?, elem: cx.elem(0) };
+    let whole = cx.need_extent(weight, 1, "attention")?;
+    let sizes = columns(cx, whole)?;
+    if let Some(parts) = layers(cx, x, (weight, bias), sizes)? {
+        return finished(cx, parts, operands);
+    }
     let all = cx.matmul(x, weight)?;
     let all = match bias {
         Some(b) => cx.add(all, b)?,
         None => all,
     };
-    let whole = cx.need_extent(all, 2, "attention")?;
+    attended(cx, all, operands)
+}
+
+/// What attention reads besides queries, keys and values.
+pub struct Operands {
+    pub mask: Option<Val>,
+    pub past: Option<Val>,
+    /// Added to the scores.
+    pub bias: Option<Value>,
+    pub elem: Elem,
+}
+
+/// How many of `whole` columns are queries, keys and values.
+fn columns(cx: &Cx<'_, '_>, whole: u64) -> Result<[i64; 3], Why> {
     let sizes = match cx.attrs.ints("qkv_hidden_sizes") {
         Some(&[q, k, v]) => [q, k, v],
         _ => [(whole / 3) as i64; 3],
@@ -166,13 +104,57 @@ fn attention(cx: &mut Cx<'_, '_>) -> Outs {
     if !sane || sizes.iter().sum::<i64>() != whole as i64 {
         return Err(Why(format!("{sizes:?} of {whole} columns")));
     }
-    let q = cx.slice(all, 2, 0, Some(sizes[0]))?;
-    let k = cx.slice(all, 2, sizes[0], Some(sizes[0] + sizes[1]))?;
-    let v = cx.slice(all, 2, sizes[0] + sizes[1], None)?;
+    Ok(sizes)
+}
+
+/// Three linear layers, where the weights are constants that can be cut.
+fn layers(
+    cx: &mut Cx<'_, '_>,
+    x: Value,
+    (weight, bias): (Value, Option<Value>),
+    sizes: [i64; 3],
+) -> Result<Option<[Value; 3]>, Why> {
+    let constant = |cx: &Cx<'_, '_>, v: Value| cx.im.graph.constant(v).cloned();
+    let whole = sizes.iter().sum::<i64>() as u64;
+    let Some(w) = constant(cx, weight).filter(|t| t.can_be_transposed()) else { return Ok(None) };
+    let b = match bias.map(|b| constant(cx, b).filter(|t| t.shape == [whole])) {
+        Some(None) => return Ok(None),
+        Some(Some(b)) => Some(b),
+        None => None,
+    };
+    let mut made = Vec::new();
+    let mut start = 0;
+    for n in sizes.map(|n| n as u64) {
+        let weight = cx.constant(w.transposed().rows(start, n))?;
+        let bias = match &b {
+            Some(b) => Some(cx.constant(b.rows(start, n))?),
+            None => None,
+        };
+        made.push(cx.push(Linear { x, weight, bias })?);
+        start += n;
+    }
+    Ok(Some([made[0], made[1], made[2]]))
+}
+
+/// Attention of queries, keys and values that lie side by side.
+pub fn attended(cx: &mut Cx<'_, '_>, all: Value, operands: Operands) -> Outs {
+    let whole = cx.need_extent(all, 2, "attention")?;
+    let [q, k, _] = columns(cx, whole)?;
+    let parts = [
+        cx.slice(all, 2, 0, Some(q))?,
+        cx.slice(all, 2, q, Some(q + k))?,
+        cx.slice(all, 2, q + k, None)?,
+    ];
+    finished(cx, parts, operands)
+}
+
+fn finished(cx: &mut Cx<'_, '_>, [q, k, v]: [Value; 3], operands: Operands) -> Outs {
+    let heads_n = n_heads(cx, "num_heads");
     let q = heads(cx, q, heads_n)?;
     let (mut k, mut v) = (heads(cx, k, heads_n)?, heads(cx, v, heads_n)?);
     let mut offset = None;
-    if let Some(past) = cx.opt(4)? {
+    if let Some(past) = operands.past {
+        let past = cx.im.value(past)?;
         let mut half = |i: i64| -> Result<Value, Why> {
             let one = cx.slice(past, 0, i, Some(i + 1))?;
             cx.squeeze(one, &[0])
@@ -183,9 +165,10 @@ fn attention(cx: &mut Cx<'_, '_>) -> Outs {
     }
     let mut with =
         Attend { scale: cx.attrs.float("scale").filter(|s| *s != 0.0), ..Attend::default() };
-    with.bias = cx.opt(5)?;
+    with.bias = operands.bias;
     let keys = Part::Of(k, 2);
-    if let Some(mask) = cx.opt(3)? {
+    if let Some(mask) = operands.mask {
+        let mask = cx.im.value(mask)?;
         let seen = mask_of_keys(cx, mask, keys)?;
         let hidden = forbidden(cx, seen, q)?;
         with.bias = Some(match with.bias {
@@ -198,7 +181,7 @@ fn attention(cx: &mut Cx<'_, '_>) -> Outs {
     }
     let made = attend(cx, [q, k, v], &with)?;
     let y = joined(cx, made.result)?;
-    let elem = cx.elem(0);
+    let elem = operands.elem;
     let mut outs = vec![Out::Value(y, elem)];
     if cx.outputs.get(1) == Some(&true) {
         let present = cx.push(Stack { values: vec![k, v], axis: 0 })?;
@@ -283,9 +266,6 @@ fn group_query(cx: &mut Cx<'_, '_>) -> Outs {
     if n_kv == 0 || !n.is_multiple_of(n_kv) {
         return Err(Why(format!("{n} heads that share {n_kv}")));
     }
-    if cx.flag("smooth_softmax", false) || cx.has(11) {
-        return Err(Why::from("a softmax with a sink has no op in MIL"));
-    }
     let query = cx.x(0)?;
     let (q, k, v) = match (cx.opt(1)?, cx.opt(2)?) {
         (Some(k), Some(v)) => (query, k, v),
@@ -314,15 +294,12 @@ fn group_query(cx: &mut Cx<'_, '_>) -> Outs {
         let positions = match cx.opt(9)? {
             Some(p) => p,
             None => {
-                let extent = cx.extent(q, 2)?;
-                let end = cx.squeeze(extent, &[0])?;
-                let (zero, one) = (cx.int_like(0)?, cx.int_like(1)?);
-                let places = cx.push(Range1d { end, start: zero, step: one })?;
-                let places = match offset {
-                    Some(o) => cx.add(places, o)?,
-                    None => places,
+                let all = places(cx, Part::Of(q, 2))?;
+                let all = match offset {
+                    Some(o) => cx.add(all, o)?,
+                    None => all,
                 };
-                cx.expand_dims(places, &[0])?
+                cx.expand_dims(all, &[0])?
             }
         };
         let turned = 2 * cx.need_extent(cos, 1, "a table of angles")?;
@@ -352,12 +329,18 @@ fn group_query(cx: &mut Cx<'_, '_>) -> Outs {
         let real = first_keys(cx, lengths, parts.1)?;
         allowed = both(cx, allowed, real)?;
     }
+    let sink = match cx.opt(11)? {
+        Some(sink) => Some(cx.reshape_fixed(sink, &[1, n, 1, 1])?),
+        None if cx.flag("smooth_softmax", false) => Some(cx.number(0.0, q)?),
+        None => None,
+    };
     let with = Attend {
         scale: cx.attrs.float("scale").filter(|s| *s != 0.0),
         softcap: cx.float_attr("softcap", 0.0),
         bias: cx.opt(10)?,
         allowed,
         may_see_nothing: false,
+        sink,
     };
     let (wide_k, wide_v) = (repeated(cx, k, n / n_kv)?, repeated(cx, v, n / n_kv)?);
     let made = attend(cx, [q, wide_k, wide_v], &with)?;
@@ -368,83 +351,17 @@ fn group_query(cx: &mut Cx<'_, '_>) -> Outs {
 
 fn rotary(cx: &mut Cx<'_, '_>) -> Outs {
     let (x, positions, cos, sin) = (cx.x(0)?, cx.x(1)?, cx.x(2)?, cx.x(3)?);
-    let scale = cx.float_attr("scale", 1.0);
+    // ONNX Runtime reads no `scale`.
     let positions = match cx.shape(positions).as_slice() {
         // One number: where the first of them is.
         [Dim::Fixed(1)] => {
             let axis = if cx.rank(x) == 3 { 1 } else { 2 };
-            let extent = cx.extent(x, axis)?;
-            let end = cx.squeeze(extent, &[0])?;
-            let (zero, one) = (cx.int_like(0)?, cx.int_like(1)?);
-            let places = cx.push(Range1d { end, start: zero, step: one })?;
-            let places = cx.add(places, positions)?;
-            cx.expand_dims(places, &[0])?
+            let all = places(cx, Part::Of(x, axis))?;
+            let all = cx.add(all, positions)?;
+            cx.expand_dims(all, &[0])?
         }
         _ => positions,
     };
     let y = rotary_of(cx, x, (cos, sin), Some(positions))?;
-    let y = if scale == 1.0 { y } else { cx.scale(y, scale.into())? };
     cx.same(y)
-}
-
-/// A linear layer whose weights are integers of few bits, each block with its scale.
-fn matmul_bits(cx: &mut Cx<'_, '_>) -> Outs {
-    let x = cx.x(0)?;
-    if cx.opset < Opset::Ios18 {
-        return Err(Why::from("weights in blocks of integers need iOS 18"));
-    }
-    if cx.has(4) {
-        return Err(Why::from("blocks in another order (`g_idx`) are not read"));
-    }
-    let at = |name: &str| u64::try_from(cx.int_attr(name, 0).min(1 << 30)).unwrap_or(0);
-    let (k, n, block) = (at("K"), at("N"), at("block_size").max(1));
-    let bits = cx.int_attr("bits", 4);
-    let blocks = k.div_ceil(block);
-    if !k.is_multiple_of(block) || n == 0 || k == 0 {
-        return Err(Why(format!("{k} columns in blocks of {block}")));
-    }
-    let packed = cx.tensor(1).ok_or("its weights are not constant")?;
-    let data = unpacked(&packed, n, k, bits)?;
-    let dtype = data.dtype;
-    let scales = cx.tensor(2).ok_or("its scales are not constant")?;
-    if scales.n_elements() != n * blocks {
-        return Err(Why(format!("{} scales for {n} by {blocks} blocks", scales.n_elements())));
-    }
-    let like = cx.dtype(x);
-    let scale = scales.reshaped(vec![n, blocks]).cast(like);
-    let offset = match cx.tensor(3) {
-        Some(z) if z.dtype == DType::U8 => unpacked(&z, n, blocks, bits)?,
-        Some(_) => return Err(Why::from("zero points that are floats are not read")),
-        None => middle(dtype, n, blocks, bits)?,
-    };
-    let data = cx.constant(data)?;
-    let scale = cx.constant(scale)?;
-    let offset = Some(cx.constant(offset)?);
-    let weight = cx.push(ConstexprBlockwiseShiftScale { data, scale, offset })?;
-    let bias = cx.opt(5)?;
-    let y = cx.push(Linear { x, weight, bias })?;
-    cx.same(y)
-}
-
-/// The zero point that is meant when none is given: half the range.
-fn middle(dtype: DType, n: u64, blocks: u64, bits: i64) -> Result<Tensor, Why> {
-    let byte = match bits {
-        2 => 0xaa,
-        4 => 0x88,
-        _ => 0x80,
-    };
-    let n_bytes = dtype.bytes(n * blocks).unwrap_or(0) as usize;
-    Tensor::new(dtype, vec![n, blocks], vec![byte; n_bytes].into()).map_err(|e| Why(e.to_string()))
-}
-
-fn fused_matmul(cx: &mut Cx<'_, '_>) -> Outs {
-    if cx.flag("transBatchA", false) || cx.flag("transBatchB", false) {
-        return Err(Why::from("a product with its batches moved is not read"));
-    }
-    let (x, y) = (cx.x(0)?, cx.x(1)?);
-    let (transpose_x, transpose_y) = (cx.flag("transA", false), cx.flag("transB", false));
-    let z = cx.push(Matmul { x, y, transpose_x, transpose_y })?;
-    let alpha = cx.float_attr("alpha", 1.0);
-    let z = if alpha == 1.0 { z } else { cx.scale(z, alpha.into())? };
-    cx.same(z)
 }

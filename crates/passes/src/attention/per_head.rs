@@ -3,6 +3,7 @@
 use russet_ir::ops::{Add, Concat, Matmul, Mul, Reshape, Softmax, Split};
 use russet_ir::{Dim, Edit, Graph, Op, Tensor, Value};
 
+use super::pattern::{Key, Products};
 use crate::layout::{from_channels_first, to_channels_first};
 use crate::{Effect, Pass, Skip};
 
@@ -61,41 +62,16 @@ impl Attention {
     fn ending_at(g: &Graph, at: Value) -> Option<Attention> {
         let Op::Reshape(merge) = g.op(at)? else { return None };
         let Op::Transpose(t) = g.op(merge.x)? else { return None };
-        let Op::Matmul(weighted) = g.op(t.x)? else { return None };
-        if t.perm != [0, 2, 1, 3] || weighted.transpose_x || weighted.transpose_y {
+        if t.perm != [0, 2, 1, 3] {
             return None;
         }
-        let Op::Softmax(softmax) = g.op(weighted.x)? else { return None };
-        if !matches!(softmax.axis, -1 | 3) {
-            return None;
-        }
-        let (mut scores, mut scale, mut masks) = (softmax.x, None, Vec::new());
-        let product = loop {
-            match g.op(scores)? {
-                Op::Add(op) => {
-                    let (rest, mask) =
-                        if makes_scores(g, op.x, 0) { (op.x, op.y) } else { (op.y, op.x) };
-                    masks.push(mask);
-                    scores = rest;
-                }
-                Op::Mul(op) if scale.is_none() => {
-                    scale = Some(g.constant(op.y)?.item_f32()?);
-                    scores = op.x;
-                }
-                Op::RealDiv(op) if scale.is_none() => {
-                    scale = Some(1.0 / g.constant(op.y)?.item_f32()?);
-                    scores = op.x;
-                }
-                Op::Matmul(op) => break op,
-                _ => return None,
-            }
+        let Products { query, key, value, scale, masks } = Products::ending_at(g, t.x)?;
+        let (query, shape) = heads(g, query)?;
+        let (key, key_shape) = match key {
+            Key::Rows(v) => heads(g, v)?,
+            Key::Columns(v) => turned_heads(g, v)?,
         };
-        if product.transpose_x || !product.transpose_y {
-            return None;
-        }
-        let (query, shape) = heads(g, product.x)?;
-        let (key, key_shape) = heads(g, product.y)?;
-        let (value, value_shape) = heads(g, weighted.y)?;
+        let (value, value_shape) = heads(g, value)?;
         let [batch, n_heads, head_size] = shape;
         // The merged result has as many channels as there are heads times their size.
         let merged = g.shape(at).to_vec();
@@ -103,7 +79,6 @@ impl Attention {
         let hidden = n_heads.checked_mul(head_size).filter(|&n| i32::try_from(n).is_ok())?;
         let whole = merged.len() == 3 && merged[2] == Dim::Fixed(hidden);
         i32::try_from(batch).ok()?;
-        masks.reverse();
         (same && whole).then_some(Attention {
             query,
             key,
@@ -120,7 +95,9 @@ impl Attention {
     fn per_head(&self, edit: &mut Edit<'_>, name: &str) -> Result<Value, Skip> {
         let mut query = to_channels_first(edit, self.query, &format!("{name}_query"))?;
         if let Some(scale) = self.scale {
-            let scale = edit.constant(Tensor::f32(vec![], &[scale]), &format!("{name}_scale"));
+            let dtype = edit.types().tensor(query).map_err(|_| Skip::NoMatch)?.dtype;
+            let scale = Tensor::f32(vec![], &[scale]).cast(dtype);
+            let scale = edit.constant(scale, &format!("{name}_scale"));
             query = edit.push(Mul { x: query, y: scale }, &format!("{name}_query_scaled"))?;
         }
         let key = to_channels_first(edit, self.key, &format!("{name}_key"))?;
@@ -179,31 +156,39 @@ impl Attention {
     }
 }
 
-/// Ops between the product of queries and keys and the softmax, at most: a hostile graph has very
-/// many paths up.
-const SCORES_DEPTH_MAX: usize = 8;
-
-/// Does `v` come from a product (rather than being a mask)?
-fn makes_scores(g: &Graph, v: Value, depth: usize) -> bool {
-    let up = |v: Value| depth < SCORES_DEPTH_MAX && makes_scores(g, v, depth + 1);
-    match g.op(v) {
-        Some(Op::Matmul(_)) => true,
-        Some(Op::Mul(op)) => g.constant(op.y).is_some() && up(op.x),
-        Some(Op::RealDiv(op)) => up(op.x),
-        Some(Op::Add(op)) => up(op.x) || up(op.y),
-        _ => false,
-    }
-}
-
 /// (B, S, C) split into heads as (B, H, S, D): what was split, and B, H, D.
 fn heads(g: &Graph, v: Value) -> Option<(Value, [u64; 3])> {
     let Op::Transpose(t) = g.op(v)? else { return None };
-    let Op::Reshape(r) = g.op(t.x)? else { return None };
-    let split = g.shape(t.x);
-    let (from, [b, s, h, d]) = (g.shape(r.x), split) else { return None };
+    if t.perm == [0, 2, 1, 3] { split_of(g, t.x) } else { None }
+}
+
+/// (B, S, C) split into (B, S, H, D).
+fn split_of(g: &Graph, v: Value) -> Option<(Value, [u64; 3])> {
+    let Op::Reshape(r) = g.op(v)? else { return None };
+    let (from, [b, s, h, d]) = (g.shape(r.x), g.shape(v)) else { return None };
     let same_rows = from.len() == 3 && from[0] == *b && from[1] == *s;
     let numbers = [b.fixed()?, h.fixed()?, d.fixed()?];
-    (t.perm == [0, 2, 1, 3] && same_rows).then_some((r.x, numbers))
+    same_rows.then_some((r.x, numbers))
+}
+
+/// The same of heads that are turned, (B, H, D, S).
+fn turned_heads(g: &Graph, v: Value) -> Option<(Value, [u64; 3])> {
+    match g.op(v)? {
+        // At once with their split.
+        Op::Transpose(t) if t.perm == [0, 2, 3, 1] => split_of(g, t.x),
+        Op::Transpose(t) if t.perm == [0, 1, 3, 2] => heads(g, t.x),
+        // Batches and heads as one while they are turned, as exporters write torch's own attention.
+        Op::Reshape(apart) => {
+            let Op::Transpose(t) = g.op(apart.x)? else { return None };
+            let Op::Reshape(one) = g.op(t.x)? else { return None };
+            let (before, after) = (g.shape(one.x), g.shape(v));
+            let ([b, h, s, d], [b2, h2, d2, s2]) = (before, after) else { return None };
+            let rows = g.shape(t.x).get(1..) == Some(&[s.clone(), d.clone()]);
+            let same = t.perm == [0, 2, 1] && rows && (b, h, s, d) == (b2, h2, s2, d2);
+            if same { heads(g, one.x) } else { None }
+        }
+        _ => None,
+    }
 }
 
 /// Cuts (B, H, ..) into H pieces (B, 1, ..).
