@@ -11,12 +11,14 @@
 
 mod epilogue;
 mod matrix;
+mod shifted;
 mod simd;
 mod strips;
 mod tile;
 
 pub use epilogue::{Activation, Bias, Epilogue};
 pub use matrix::{Rows, View};
+pub use shifted::{OVERREAD, Shifted, multiply_shifted};
 
 use crate::kernels::Isa;
 use rayon::prelude::*;

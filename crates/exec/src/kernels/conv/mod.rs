@@ -1,16 +1,19 @@
 //! Convolution: each output channel times the patches it sees.
 //!
 //! The definition is a loop over taps for every output number, chains of fused multiply-adds in the
-//! order of the weight, [`CHAIN`] long, added one to another ([`convolve_plainly`]). The fast path
-//! keeps that order: it gathers the patches
-//! of some places at a time, small enough to stay in the cache, and multiplies them by the weight;
-//! where a group has one output channel only, it adds up shifted rows instead.
+//! order of the weight, [`CHAIN`] long, added one to another ([`convolve_plainly`]). The fast paths
+//! keep that order. Mostly the input is put into a frame of its padding once, and what each tap reads is
+//! that frame seen from another place ([`framed`]); where outputs are so small that most of a frame
+//! is its edge, the patches of some places at a time are gathered and multiplied by the weight; and
+//! where a group has one output channel only, shifted rows are added up.
+
+mod framed;
 
 use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::gemm::{Epilogue, PackedLeft, Rows, View, multiply};
+use crate::kernels::gemm::{Epilogue, PackedLeft, Rows, View, multiply};
 
 /// One group of a convolution, with three spatial axes; fewer are ones at the front.
 #[derive(Clone, Copy, Debug)]
@@ -203,6 +206,10 @@ pub fn convolve<'e>(
     if depth == 0 || w.plane() == 0 {
         out.fill(0.0);
     }
+    if let Some(frame) = framed::Frame::of(w).filter(|_| outputs > 1 && depth > 0 && w.plane() > 0)
+    {
+        return framed::convolve(&frame, (groups, outputs), input, weight, out, epilogue);
+    }
     let step = match outputs {
         1 => n_places,
         _ => (PATCHES / depth.clamp(1, CHAIN)).clamp(32, 4096).min(n_places),
@@ -364,6 +371,9 @@ mod tests {
             ([1, 7, 9], [1, 3, 2], [1, 2, 3], [1, 2, 1], [0, 0, 4], [0, 2, 1]),
             ([4, 5, 3], [2, 3, 3], [1, 2, 1], [1, 1, 1], [1, 0, 2], [0, 1, 2]),
             ([1, 40, 40], [1, 3, 3], [1, 1, 1], [1, 1, 1], [0, 1, 1], [0, 1, 1]),
+            ([1, 1, 300], [1, 1, 5], [1, 1, 3], [1, 1, 2], [0, 0, 7], [0, 0, 1]),
+            ([1, 23, 41], [1, 3, 2], [1, 2, 3], [1, 2, 1], [0, 0, 4], [0, 2, 1]),
+            ([9, 10, 13], [2, 3, 3], [1, 2, 1], [2, 1, 1], [1, 0, 2], [0, 1, 2]),
         ] {
             let output = std::array::from_fn(|i| {
                 let span = (kernel[i] - 1) * dilation[i] + 1;
