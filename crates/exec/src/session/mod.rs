@@ -6,6 +6,7 @@
 //! an op of its own and sums in its own order, so fusing changes no bit.
 
 mod buffer;
+mod conv;
 mod dense;
 mod heads;
 mod movement;

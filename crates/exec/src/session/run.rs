@@ -99,6 +99,11 @@ impl<'s> Run<'s> {
         self.pool.take(n)
     }
 
+    /// A buffer that was taken and holds no value.
+    pub fn give_back(&mut self, data: Vec<f32>) {
+        self.pool.keep(data);
+    }
+
     pub fn release(&mut self, v: Value) {
         if let Slot::Float(buffer) = std::mem::replace(&mut self.slots[v.index()], Slot::Empty)
             && let Ok(data) = Arc::try_unwrap(buffer.data)
@@ -256,6 +261,7 @@ impl<'s> Run<'s> {
             }
             Op::Gather(_) => self.gather(op, out),
             Op::Cast(op) => self.cast(op, out),
+            Op::Conv(op) => self.conv(op, out),
             Op::SliceByIndex(op) => self.slice(op, out),
             Op::SliceUpdate(op) => self.slice_update(op, out),
             Op::Concat(op) => self.concat(op, out),

@@ -6,6 +6,8 @@
 //! and left out. With strides, the numbers of every `stride`-th column and row lie together, in a
 //! frame of their own.
 
+use std::cell::RefCell;
+
 use rayon::prelude::*;
 
 use super::{CHAIN, Windows};
@@ -54,12 +56,12 @@ impl<'w> Frame<'w> {
         self.extent.iter().product()
     }
 
-    /// The channels of a group, each in a frame for each phase.
-    fn fill(&self, planes: &[f32]) -> Vec<f32> {
+    /// The channels of a group, each in a frame for each phase, in `frames`.
+    fn fill(&self, planes: &[f32], frames: &mut Vec<f32>) {
         let w = self.w;
         let n_phases: usize = w.stride.iter().product();
         let channel = n_phases * self.size();
-        let mut frames = vec![0.0; w.channels * channel + OVERREAD];
+        frames.resize(w.channels * channel + OVERREAD, 0.0);
         let one = |(frames, plane): (&mut [f32], &[f32])| {
             for (phase, frame) in frames.chunks_exact_mut(self.size()).enumerate() {
                 let [h, x] = [w.stride[1], w.stride[2]];
@@ -68,7 +70,6 @@ impl<'w> Frame<'w> {
         };
         let all = frames[..w.channels * channel].par_chunks_exact_mut(channel);
         all.zip(planes.par_chunks_exact(w.plane())).for_each(one);
-        frames
     }
 
     /// The numbers of `plane` that one phase of the strides reads.
@@ -82,16 +83,20 @@ impl<'w> Frame<'w> {
         };
         for (row, to) in frame.chunks_exact_mut(width).enumerate() {
             let Some((z, y)) = source(0, row / height).zip(source(1, row % height)) else {
+                to.fill(0.0);
                 continue;
             };
             let from = &plane[(z * w.input[1] + y) * w.input[2]..][..w.input[2]];
             let stride = w.stride[2];
-            let first = w.pad[2].saturating_sub(phase[2]).div_ceil(stride);
-            let Some(to) = to.get_mut(first..) else { continue };
-            let begin = first * stride + phase[2] - w.pad[2];
-            let Some(from) = from.get(begin..) else { continue };
+            let first = w.pad[2].saturating_sub(phase[2]).div_ceil(stride).min(width);
+            let (before, to) = to.split_at_mut(first);
+            before.fill(0.0);
+            let begin = (first * stride + phase[2]).saturating_sub(w.pad[2]);
+            let from = from.get(begin..).unwrap_or_default();
+            let (to, behind) = to.split_at_mut(from.len().div_ceil(stride).min(to.len()));
+            behind.fill(0.0);
             match stride {
-                1 => to.iter_mut().zip(from).for_each(|(to, x)| *to = *x),
+                1 => to.copy_from_slice(&from[..to.len()]),
                 _ => to.iter_mut().zip(from.iter().step_by(stride)).for_each(|(to, x)| *to = *x),
             }
         }
@@ -122,12 +127,14 @@ pub(super) fn convolve<'e>(
     let group_input = w.channels * w.plane();
     let each = |(i, out): (usize, &mut [f32])| {
         let (group, planes) = (i % groups, &input[i * group_input..][..group_input]);
-        let frames = frame.fill(planes);
+        let mut frames = MEMORY.with_borrow_mut(Vec::pop).unwrap_or_default();
+        frame.fill(planes, &mut frames);
         let epilogue = epilogue(group);
         let right = Shifted { data: &frames, offsets: &frame.offsets, chain: CHAIN };
         bands(frame, Rows::new(out, outputs, n_places), outputs * depth, |lines, mut out| {
             frame.band(&packed[group], right, lines, &mut out, &epilogue);
         });
+        MEMORY.with_borrow_mut(|kept| kept.push(frames));
     };
     let images = out.chunks_exact_mut(outputs * n_places).enumerate();
     let n_threads = rayon::current_num_threads();
@@ -136,6 +143,12 @@ pub(super) fn convolve<'e>(
         true => images.collect::<Vec<_>>().into_par_iter().for_each(each),
         false => images.for_each(each),
     }
+}
+
+thread_local! {
+    /// Frames of earlier calls: memory that is new from the system costs as much as filling it. More
+    /// than one while a thread that waits takes up another call.
+    static MEMORY: RefCell<Vec<Vec<f32>>> = RefCell::default();
 }
 
 /// Multiply-adds worth handing to another thread.

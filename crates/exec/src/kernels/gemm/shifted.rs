@@ -2,7 +2,8 @@
 //! multiplies, read where it lies.
 //!
 //! Row `k` of the right operand begins at `offsets[k]`, so that neighbouring rows may overlap and
-//! nothing has to be gathered. Sums are chains of fused multiply-adds in the order of `k`, as in every
+//! nothing has to be gathered; when many rows of the left operand pass by, what one tile's columns read is
+//! still copied together first, since it is then read in the order of memory. Sums are chains of fused multiply-adds in the order of `k`, as in every
 //! product here; longer ones than `chain` are added up chain by chain.
 
 use std::ops::Range;
@@ -48,6 +49,33 @@ struct All<'a, 'd> {
     done: &'d mut dyn FnMut(usize, usize, &mut [&mut [f32]]),
 }
 
+/// What the columns of one tile read, row after row.
+struct Panel {
+    memory: Vec<f32>,
+    /// Where the first cache line begins.
+    start: usize,
+    offsets: Vec<usize>,
+}
+
+/// Numbers in a cache line.
+const CACHE_LINE: usize = 16;
+
+impl Panel {
+    fn new(depth: usize, width: usize) -> Panel {
+        let memory = vec![0.0; depth * width + CACHE_LINE];
+        let start = memory.as_ptr().align_offset(4 * CACHE_LINE).min(CACHE_LINE);
+        Panel { memory, start, offsets: (0..depth).map(|k| k * width).collect() }
+    }
+
+    #[inline(always)]
+    fn fill(&mut self, right: Shifted, first: usize, width: usize) {
+        let rows = self.memory[self.start..].chunks_exact_mut(width);
+        for (to, &offset) in rows.zip(right.offsets) {
+            to.copy_from_slice(&right.data[offset + first..][..width]);
+        }
+    }
+}
+
 /// The sums of a tile.
 #[repr(align(64))]
 struct Sums([f32; ROWS_MAX * WIDTH_MAX]);
@@ -64,18 +92,28 @@ impl Task for All<'_, '_> {
         let width = S::LANES * VECTORS;
         let mut whole = Sums([0.0; ROWS_MAX * WIDTH_MAX]);
         let mut part = Sums([0.0; ROWS_MAX * WIDTH_MAX]);
+        let mut panel = match left.lines > 2 * S::ROWS {
+            true => Some(Panel::new(right.offsets.len(), width)),
+            false => None,
+        };
         for first in columns.clone().step_by(width) {
             let n = width.min(columns.end - first);
+            let (data, all_offsets, begin) = match &mut panel {
+                Some(panel) => {
+                    panel.fill(right, first, width);
+                    (&panel.memory[panel.start..], &panel.offsets[..], 0)
+                }
+                None => (right.data, right.offsets, first),
+            };
             for (strip, row) in (0..left.lines).step_by(S::ROWS).enumerate() {
                 let n_rows = S::ROWS.min(left.lines - row);
                 for from in (0..right.offsets.len()).step_by(right.chain) {
                     let len = right.chain.min(right.offsets.len() - from);
                     let a = left.strip(strip, from, len);
-                    let offsets = &right.offsets[from..from + len];
+                    let offsets = &all_offsets[from..from + len];
                     let to = if len == right.offsets.len() { &mut whole } else { &mut part };
                     let n_vectors = n.div_ceil(S::LANES);
-                    let data = right.data;
-                    tile::<S>(simd, (n_rows, n_vectors), a, data, offsets, first, &mut to.0);
+                    tile::<S>(simd, (n_rows, n_vectors), a, data, offsets, begin, &mut to.0);
                     if len < right.offsets.len() {
                         if from == 0 {
                             whole.0.fill(0.0);
