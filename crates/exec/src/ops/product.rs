@@ -5,7 +5,9 @@ use russet_ir::ops::{Conv, ConvAxis, Einsum, Linear, Matmul};
 use super::{Operands, checked_len};
 use crate::kernels::binary::broadcast_shape;
 use crate::kernels::conv::{Windows, convolve};
-use crate::kernels::gemm::{Bias, Epilogue, Product, Rows, View, multiply, multiply_each};
+use crate::kernels::gemm::{
+    Activation, Bias, Epilogue, Product, Rows, View, multiply, multiply_each,
+};
 use crate::kernels::half::Rounding;
 use crate::kernels::strided;
 use crate::{Array, ExecError};
@@ -179,7 +181,8 @@ pub(super) fn conv(x: &Operands<'_>, op: &Conv) -> Result<Array, ExecError> {
     let shape = ConvShape::new(op, &a.shape, &w.shape, bias.map(<[f32]>::len));
     let shape = shape.map_err(|why| x.fail(why))?;
     let mut out = vec![0.0; checked_len(&shape.out)?];
-    shape.run(x.floats(&a)?, x.floats(&w)?, bias, x.rounding, &mut out);
+    let after = (Activation::None, x.rounding);
+    shape.run(x.floats(&a)?, x.floats(&w)?, bias, after, &mut out);
     Ok(Array::f32(shape.out, out))
 }
 
@@ -246,14 +249,14 @@ impl ConvShape {
         input: &[f32],
         weight: &[f32],
         bias: Option<&[f32]>,
-        rounding: Rounding,
+        (activation, rounding): (Activation, Rounding),
         out: &mut [f32],
     ) {
         let ConvShape { groups, per_group, windows: w, .. } = self;
         let epilogue = |group: usize| {
             let bias = bias.map(|b| &b[group * per_group..][..*per_group]);
             let bias = bias.map_or(Bias::None, Bias::PerRow);
-            Epilogue { bias, rounding, ..Epilogue::default() }
+            Epilogue { bias, activation, rounding, residual: None }
         };
         if !self.pointwise {
             return convolve(w, (*groups, *per_group), input, weight, out, epilogue);

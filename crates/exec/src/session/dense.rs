@@ -195,14 +195,7 @@ impl Draft {
     fn with_what_follows(mut self, g: &Graph, free: &[NodeId]) -> Draft {
         let only_user = |v| only_user(g, v).filter(|id| free.contains(id));
         if let Some(id) = only_user(self.out) {
-            let activation = match unary_kernel(&g.node(id).op) {
-                Some((Unary::Gelu, _)) => Some(Activation::Gelu),
-                Some((Unary::GeluTanh, _)) => Some(Activation::GeluTanh),
-                Some((Unary::Relu, _)) => Some(Activation::Relu),
-                Some((Unary::Silu, _)) => Some(Activation::Silu),
-                _ => None,
-            };
-            if let Some(activation) = activation {
+            if let Some(activation) = activation(&g.node(id).op) {
                 self.activation = activation;
                 self.out = g.node(id).outputs[0];
                 self.taken.push(id);
@@ -229,6 +222,17 @@ impl Draft {
             && !(self.compressed || other.compressed)
             && key(self) == key(other)
             && self.features == other.features
+    }
+}
+
+/// The activation that a product takes along for this op.
+pub(super) fn activation(op: &Op) -> Option<Activation> {
+    match unary_kernel(op)?.0 {
+        Unary::Gelu => Some(Activation::Gelu),
+        Unary::GeluTanh => Some(Activation::GeluTanh),
+        Unary::Relu => Some(Activation::Relu),
+        Unary::Silu => Some(Activation::Silu),
+        _ => None,
     }
 }
 

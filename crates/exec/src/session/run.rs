@@ -12,7 +12,7 @@ use super::buffer::{Buffer, Matrices, Slot};
 use super::{Kind, Session, Step};
 use crate::env::{Env, stored, table_lookup};
 use crate::kernels::binary::{Binary, broadcast_shape, combine_views};
-use crate::kernels::gemm::{Epilogue, Product, Rows, multiply_each};
+use crate::kernels::gemm::{Activation, Epilogue, Product, Rows, multiply_each};
 use crate::kernels::half::Rounding;
 use crate::kernels::layer_norm::{Affine, layer_norm};
 use crate::kernels::softmax::softmax;
@@ -83,6 +83,8 @@ impl<'s> Run<'s> {
             Kind::Product(p) => p.run(self),
             Kind::Attention(a) if a.run(self)? => Ok(()),
             Kind::Attention(a) => a.nodes.iter().try_for_each(|&id| self.op(id)),
+            Kind::Conv(c) if c.run(self)? => Ok(()),
+            Kind::Conv(c) => [c.conv, step.node].into_iter().try_for_each(|id| self.op(id)),
             Kind::Plain => self.op(step.node),
         }
     }
@@ -261,7 +263,7 @@ impl<'s> Run<'s> {
             }
             Op::Gather(_) => self.gather(op, out),
             Op::Cast(op) => self.cast(op, out),
-            Op::Conv(op) => self.conv(op, out),
+            Op::Conv(op) => self.conv(op, Activation::None, out),
             Op::SliceByIndex(op) => self.slice(op, out),
             Op::SliceUpdate(op) => self.slice_update(op, out),
             Op::Concat(op) => self.concat(op, out),

@@ -7,6 +7,7 @@
 //! frame of their own.
 
 use std::cell::RefCell;
+use std::ops::Range;
 
 use rayon::prelude::*;
 
@@ -28,16 +29,20 @@ const WASTE_MAX: f64 = 1.4;
 impl<'w> Frame<'w> {
     /// The frame for `w`, unless too much of it would be its edge.
     pub fn of(w: &'w Windows) -> Option<Frame<'w>> {
-        let extent: [usize; 3] = std::array::from_fn(|i| {
-            let read =
-                (w.output[i].max(1) - 1) * w.stride[i] + (w.kernel[i] - 1) * w.dilation[i] + 1;
-            read.div_ceil(w.stride[i])
-        });
-        let [_, height, width] = extent;
-        let counted = w.output[0] * height * width;
-        if w.n_places() < 32 || counted as f64 > WASTE_MAX * w.n_places() as f64 {
+        let n_places = w.n_places();
+        if n_places < 32 {
             return None;
         }
+        let frame = Frame::new(w);
+        let counted = w.output[0] * frame.extent[1] * frame.extent[2];
+        (counted as f64 <= WASTE_MAX * n_places as f64).then_some(frame)
+    }
+
+    fn new(w: &'w Windows) -> Frame<'w> {
+        let extent: [usize; 3] = std::array::from_fn(|i| {
+            let span = (w.kernel[i] - 1) * w.dilation[i] + 1;
+            ((w.output[i].max(1) - 1) * w.stride[i] + span).div_ceil(w.stride[i])
+        });
         let size: usize = extent.iter().product();
         let n_phases: usize = w.stride.iter().product();
         let offset = |k: usize| {
@@ -48,7 +53,7 @@ impl<'w> Frame<'w> {
             (channel * n_phases + phase) * size + inner
         };
         let offsets = (0..w.depth()).map(offset).collect();
-        Some(Frame { w, extent, offsets })
+        Frame { w, extent, offsets }
     }
 
     /// Numbers of a frame.
@@ -56,24 +61,25 @@ impl<'w> Frame<'w> {
         self.extent.iter().product()
     }
 
-    /// The channels of a group, each in a frame for each phase, in `frames`.
-    fn fill(&self, planes: &[f32], frames: &mut Vec<f32>) {
+    /// The channels of a group, each in a frame for each phase, in `frames`; the frame begins at line
+    /// `first` of the output.
+    fn fill(&self, planes: &[f32], first: usize, frames: &mut Vec<f32>) {
         let w = self.w;
         let n_phases: usize = w.stride.iter().product();
         let channel = n_phases * self.size();
         frames.resize(w.channels * channel + OVERREAD, 0.0);
-        let one = |(frames, plane): (&mut [f32], &[f32])| {
+        let all = frames[..w.channels * channel].chunks_exact_mut(channel);
+        for (frames, plane) in all.zip(planes.chunks_exact(w.plane())) {
             for (phase, frame) in frames.chunks_exact_mut(self.size()).enumerate() {
                 let [h, x] = [w.stride[1], w.stride[2]];
-                self.fill_one(plane, [phase / (h * x), phase / x % h, phase % x], frame);
+                let phase = [phase / (h * x), phase / x % h, phase % x];
+                self.fill_one(plane, phase, first, frame);
             }
-        };
-        let all = frames[..w.channels * channel].par_chunks_exact_mut(channel);
-        all.zip(planes.par_chunks_exact(w.plane())).for_each(one);
+        }
     }
 
     /// The numbers of `plane` that one phase of the strides reads.
-    fn fill_one(&self, plane: &[f32], phase: [usize; 3], frame: &mut [f32]) {
+    fn fill_one(&self, plane: &[f32], phase: [usize; 3], first: usize, frame: &mut [f32]) {
         let w = self.w;
         let [_, height, width] = self.extent;
         // Along axis `axis`, what place `i` of the frame is in the input, if it is no padding.
@@ -82,16 +88,16 @@ impl<'w> Frame<'w> {
             padded.checked_sub(w.pad[axis]).filter(|&p| p < w.input[axis])
         };
         for (row, to) in frame.chunks_exact_mut(width).enumerate() {
-            let Some((z, y)) = source(0, row / height).zip(source(1, row % height)) else {
+            let Some((z, y)) = source(0, row / height).zip(source(1, first + row % height)) else {
                 to.fill(0.0);
                 continue;
             };
             let from = &plane[(z * w.input[1] + y) * w.input[2]..][..w.input[2]];
             let stride = w.stride[2];
-            let first = w.pad[2].saturating_sub(phase[2]).div_ceil(stride).min(width);
-            let (before, to) = to.split_at_mut(first);
+            let begun = w.pad[2].saturating_sub(phase[2]).div_ceil(stride).min(width);
+            let (before, to) = to.split_at_mut(begun);
             before.fill(0.0);
-            let begin = (first * stride + phase[2]).saturating_sub(w.pad[2]);
+            let begin = (begun * stride + phase[2]).saturating_sub(w.pad[2]);
             let from = from.get(begin..).unwrap_or_default();
             let (to, behind) = to.split_at_mut(from.len().div_ceil(stride).min(to.len()));
             behind.fill(0.0);
@@ -127,14 +133,11 @@ pub(super) fn convolve<'e>(
     let group_input = w.channels * w.plane();
     let each = |(i, out): (usize, &mut [f32])| {
         let (group, planes) = (i % groups, &input[i * group_input..][..group_input]);
-        let mut frames = MEMORY.with_borrow_mut(Vec::pop).unwrap_or_default();
-        frame.fill(planes, &mut frames);
-        let epilogue = epilogue(group);
-        let right = Shifted { data: &frames, offsets: &frame.offsets, chain: CHAIN };
-        bands(frame, Rows::new(out, outputs, n_places), outputs * depth, |lines, mut out| {
-            frame.band(&packed[group], right, lines, &mut out, &epilogue);
-        });
-        MEMORY.with_borrow_mut(|kept| kept.push(frames));
+        let all = All { left: &packed[group], planes, epilogue: &epilogue(group) };
+        match w.output[0] == 1 && w.output[1] > 1 {
+            true => all.by_lines(frame, Rows::new(out, outputs, n_places)),
+            false => all.by_places(frame, Rows::new(out, outputs, n_places)),
+        }
     };
     let images = out.chunks_exact_mut(outputs * n_places).enumerate();
     let n_threads = rayon::current_num_threads();
@@ -154,51 +157,93 @@ thread_local! {
 /// Multiply-adds worth handing to another thread.
 const BAND_WORK_MIN: usize = 1 << 21;
 
-/// Cuts the output into bands of whole lines (rows of places) and runs them on all threads.
-fn bands<'o>(
-    frame: &Frame<'_>,
-    mut rest: Rows<'o>,
-    work_per_place: usize,
-    run: impl Fn(std::ops::Range<usize>, Rows<'o>) + Sync,
-) {
-    let [depth, height, width] = frame.w.output;
-    let (n_lines, n_threads) = (depth * height, rayon::current_num_threads());
-    let work = work_per_place * frame.w.n_places();
-    let n_bands = (work / BAND_WORK_MIN).clamp(1, 8 * n_threads).min(n_lines);
-    let together = n_lines.div_ceil(if n_threads == 1 { 1 } else { n_bands });
-    let mut tasks = Vec::new();
-    for first in (0..n_lines).step_by(together) {
-        let lines = first..n_lines.min(first + together);
-        let out = rest.take_cols(lines.len() * width);
-        tasks.push((lines, out));
-    }
-    match tasks.len() {
-        1 => tasks.into_iter().for_each(|(lines, out)| run(lines, out)),
-        _ => tasks.into_par_iter().with_max_len(1).for_each(|(lines, out)| run(lines, out)),
-    }
+/// Numbers of a frame of some lines: they stay in the second-level cache.
+const BAND_FRAME_MAX: usize = 1 << 18;
+
+/// One group of one image.
+struct All<'a> {
+    left: &'a PackedLeft,
+    planes: &'a [f32],
+    epilogue: &'a Epilogue<'a>,
 }
 
-impl Frame<'_> {
-    /// Lines `lines` of the output into `out`, whose columns are just their places.
-    fn band(
+impl All<'_> {
+    /// Some lines of a picture at a time, each in a frame of its own that stays in the cache.
+    fn by_lines(&self, frame: &Frame<'_>, mut out: Rows<'_>) {
+        let w = frame.w;
+        let [_, n_lines, width] = w.output;
+        let work = out.n_rows() * w.depth() * width;
+        let line = w.channels * w.stride[1] * w.stride[2] * frame.extent[2];
+        let edge = (w.kernel[1] - 1) * w.dilation[1] / w.stride[1];
+        let fits = (BAND_FRAME_MAX / line.max(1)).saturating_sub(edge).max(edge.max(1));
+        let n_threads = rayon::current_num_threads();
+        let share = n_lines.div_ceil(4 * n_threads).max(BAND_WORK_MIN.div_ceil(work.max(1)));
+        let together = fits.min(share).clamp(1, n_lines);
+        let mut bands = Vec::new();
+        for first in (0..n_lines).step_by(together) {
+            let n = together.min(n_lines - first);
+            bands.push((first, n, out.take_cols(n * width)));
+        }
+        let run = |(first, n, mut out): (usize, usize, Rows<'_>)| {
+            let band = Windows { output: [1, n, width], ..*w };
+            let frame = Frame::new(&band);
+            with_memory(|memory| {
+                frame.fill(self.planes, first, memory);
+                self.multiply(&frame, memory, 0..n * width, &mut out);
+            });
+        };
+        match bands.len() {
+            1 => bands.into_iter().for_each(run),
+            _ => bands.into_par_iter().with_max_len(1).for_each(run),
+        }
+    }
+
+    /// Some places at a time, of one frame.
+    fn by_places(&self, frame: &Frame<'_>, mut out: Rows<'_>) {
+        let n_places = frame.w.n_places();
+        let work = out.n_rows() * frame.w.depth();
+        let n_threads = rayon::current_num_threads();
+        let share = n_places.div_ceil(4 * n_threads).next_multiple_of(OVERREAD);
+        let together = share.max(BAND_WORK_MIN.div_ceil(work.max(1))).min(n_places);
+        let mut bands = Vec::new();
+        for first in (0..n_places).step_by(together) {
+            let n = together.min(n_places - first);
+            bands.push((first..first + n, out.take_cols(n)));
+        }
+        with_memory(|memory| {
+            frame.fill(self.planes, 0, memory);
+            let memory = &memory[..];
+            let run = |(places, mut out): (Range<usize>, Rows<'_>)| {
+                self.multiply(frame, memory, places, &mut out);
+            };
+            match bands.len() {
+                1 => bands.into_iter().for_each(run),
+                _ => bands.into_par_iter().with_max_len(1).for_each(run),
+            }
+        });
+    }
+
+    /// Places `places` of the frame's output into `out`, which has a column for each.
+    fn multiply(
         &self,
-        left: &PackedLeft,
-        right: Shifted<'_>,
-        lines: std::ops::Range<usize>,
+        frame: &Frame<'_>,
+        frames: &[f32],
+        places: Range<usize>,
         out: &mut Rows<'_>,
-        epilogue: &Epilogue<'_>,
     ) {
-        let [_, height, width] = self.w.output;
-        let [_, frame_height, frame_width] = self.extent;
-        // Where a line begins, counted along the frame.
-        let begin = |line: usize| (line / height * frame_height + line % height) * frame_width;
-        let last = begin(lines.end - 1) + width;
-        multiply_shifted(left, right, begin(lines.start)..last, &mut |row, first, tile| {
-            epilogue.finish_tile(tile, (row, 0));
-            let n = tile.first().map_or(0, |r| r.len());
+        let [_, height, width] = frame.w.output;
+        let [_, frame_height, frame_width] = frame.extent;
+        // Where a place is, counted along the frame.
+        let along = |place: usize| {
+            let (line, x) = (place / width, place % width);
+            (line / height * frame_height + line % height) * frame_width + x
+        };
+        let columns = along(places.start)..along(places.end - 1) + 1;
+        let right = Shifted { data: frames, offsets: &frame.offsets, chain: CHAIN };
+        multiply_shifted(self.left, right, columns, self.epilogue, &mut |mut tile| {
             let mut at = 0;
-            while at < n {
-                let place = first + at;
+            while at < tile.n_columns {
+                let place = tile.column + at;
                 let (x, y) = (place % frame_width, place / frame_width);
                 let (z, y) = (y / frame_height, y % frame_height);
                 if x >= width || y >= height {
@@ -206,13 +251,21 @@ impl Frame<'_> {
                     at += frame_width - x;
                     continue;
                 }
-                let taken = (width - x).min(n - at);
-                let to = (z * height + y - lines.start) * width + x;
-                for (i, tile) in tile.iter().enumerate() {
-                    out.row_mut(row + i)[to..to + taken].copy_from_slice(&tile[at..at + taken]);
+                let taken = (width - x).min(tile.n_columns - at);
+                let to = (z * height + y) * width + x - places.start;
+                for i in 0..tile.n_rows {
+                    let (row, from) = (tile.row + i, &tile.row_mut(i)[at..at + taken]);
+                    out.row_mut(row)[to..to + taken].copy_from_slice(from);
                 }
                 at += taken;
             }
         });
     }
+}
+
+/// Memory of an earlier call, to be used again.
+fn with_memory(f: impl FnOnce(&mut Vec<f32>)) {
+    let mut memory = MEMORY.with_borrow_mut(Vec::pop).unwrap_or_default();
+    f(&mut memory);
+    MEMORY.with_borrow_mut(|kept| kept.push(memory));
 }

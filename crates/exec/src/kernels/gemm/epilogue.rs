@@ -64,12 +64,6 @@ impl Epilogue<'_> {
         self.apply(&mut out.rows, cols, (0, 0));
     }
 
-    /// Finishes a tile whose first number is `(row, col)` of the product.
-    pub fn finish_tile(&self, tile: &mut [&mut [f32]], at: (usize, usize)) {
-        let n = tile.first().map_or(0, |row| row.len());
-        self.apply(tile, 0..n, at);
-    }
-
     /// Finishes columns `cols` of `out`, whose first number is `(row, col)` of the product.
     #[inline(always)]
     pub(super) fn apply(

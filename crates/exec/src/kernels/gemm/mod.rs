@@ -18,7 +18,7 @@ mod tile;
 
 pub use epilogue::{Activation, Bias, Epilogue};
 pub use matrix::{Rows, View};
-pub use shifted::{OVERREAD, Shifted, multiply_shifted};
+pub use shifted::{OVERREAD, Shifted, Tile, multiply_shifted};
 
 use crate::kernels::Isa;
 use rayon::prelude::*;

@@ -8,10 +8,10 @@
 
 use std::ops::Range;
 
-use super::PackedLeft;
 use super::simd::{Simd, Task, VECTORS};
 use super::strips::Strips;
 use super::with_simd;
+use super::{Epilogue, PackedLeft};
 
 /// The right operand: column `p` of row `k` is `data[offsets[k] + p]`.
 #[derive(Clone, Copy, Debug)]
@@ -25,8 +25,27 @@ pub struct Shifted<'a> {
 /// Numbers past the last column that are read, if not used.
 pub const OVERREAD: usize = 64;
 
-/// Computes columns `columns` of `left * right` a tile at a time: `done` gets the first row and
-/// column of each, and its rows.
+/// Some rows and columns of a product.
+pub struct Tile<'a> {
+    /// The first row, and how many.
+    pub row: usize,
+    pub n_rows: usize,
+    /// The first column, and how many.
+    pub column: usize,
+    pub n_columns: usize,
+    /// The rows, this far apart.
+    pub width: usize,
+    pub sums: &'a mut [f32],
+}
+
+impl Tile<'_> {
+    pub fn row_mut(&mut self, i: usize) -> &mut [f32] {
+        &mut self.sums[i * self.width..][..self.n_columns]
+    }
+}
+
+/// Computes columns `columns` of `left * right` a tile at a time, finished by `epilogue` (whose bias is
+/// by row), and hands each to `done`.
 ///
 /// # Panics
 /// When the data ends less than [`OVERREAD`] numbers after the last column of the last row.
@@ -34,19 +53,21 @@ pub fn multiply_shifted(
     left: &PackedLeft,
     right: Shifted,
     columns: Range<usize>,
-    done: &mut dyn FnMut(usize, usize, &mut [&mut [f32]]),
+    epilogue: &Epilogue,
+    done: &mut dyn FnMut(Tile<'_>),
 ) {
     assert_eq!(left.0.depth, right.offsets.len(), "both operands have the same depth");
     let last = right.offsets.iter().copied().max().unwrap_or(0);
     assert!(last + columns.end + OVERREAD <= right.data.len(), "the data goes far enough");
-    with_simd(All { left: &left.0, right, columns, done });
+    with_simd(All { left: &left.0, right, columns, epilogue, done });
 }
 
 struct All<'a, 'd> {
     left: &'a Strips,
     right: Shifted<'a>,
     columns: Range<usize>,
-    done: &'d mut dyn FnMut(usize, usize, &mut [&mut [f32]]),
+    epilogue: &'a Epilogue<'a>,
+    done: &'d mut dyn FnMut(Tile<'_>),
 }
 
 /// What the columns of one tile read, row after row.
@@ -68,10 +89,13 @@ impl Panel {
     }
 
     #[inline(always)]
-    fn fill(&mut self, right: Shifted, first: usize, width: usize) {
+    fn fill<S: Simd>(&mut self, simd: S, right: Shifted, first: usize, width: usize) {
         let rows = self.memory[self.start..].chunks_exact_mut(width);
         for (to, &offset) in rows.zip(right.offsets) {
-            to.copy_from_slice(&right.data[offset + first..][..width]);
+            // Registers, since a call of memcpy costs more than these copies.
+            let from = S::lanes(&right.data[offset + first..][..width]);
+            let registers = S::lanes_mut(to).iter_mut().zip(from);
+            registers.for_each(|(to, from)| simd.store(simd.load(from), to));
         }
     }
 }
@@ -88,7 +112,7 @@ impl Task for All<'_, '_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let All { left, right, columns, done } = self;
+        let All { left, right, columns, epilogue, done } = self;
         let width = S::LANES * VECTORS;
         let mut whole = Sums([0.0; ROWS_MAX * WIDTH_MAX]);
         let mut part = Sums([0.0; ROWS_MAX * WIDTH_MAX]);
@@ -100,7 +124,7 @@ impl Task for All<'_, '_> {
             let n = width.min(columns.end - first);
             let (data, all_offsets, begin) = match &mut panel {
                 Some(panel) => {
-                    panel.fill(right, first, width);
+                    panel.fill(simd, right, first, width);
                     (&panel.memory[panel.start..], &panel.offsets[..], 0)
                 }
                 None => (right.data, right.offsets, first),
@@ -124,9 +148,11 @@ impl Task for All<'_, '_> {
                 if right.offsets.is_empty() {
                     whole.0.fill(0.0);
                 }
-                let mut rows: Vec<&mut [f32]> =
-                    whole.0.chunks_exact_mut(width).take(n_rows).map(|r| &mut r[..n]).collect();
-                done(row, first, &mut rows);
+                let sums = &mut whole.0[..];
+                for (i, sums) in sums.chunks_exact_mut(width).take(n_rows).enumerate() {
+                    epilogue.apply(&mut [sums], 0..n, (row + i, 0));
+                }
+                done(Tile { row, n_rows, column: first, n_columns: n, width, sums });
             }
         }
     }
