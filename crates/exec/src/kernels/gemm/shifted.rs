@@ -116,7 +116,7 @@ impl Task for All<'_, '_> {
         let width = S::LANES * VECTORS;
         let mut whole = Sums([0.0; ROWS_MAX * WIDTH_MAX]);
         let mut part = Sums([0.0; ROWS_MAX * WIDTH_MAX]);
-        let mut panel = match left.lines > 2 * S::ROWS {
+        let mut panel = match left.lines > 4 * S::ROWS {
             true => Some(Panel::new(right.offsets.len(), width)),
             false => None,
         };
