@@ -194,12 +194,12 @@ impl Draft {
 
     fn with_what_follows(mut self, g: &Graph, free: &[NodeId]) -> Draft {
         let only_user = |v| only_user(g, v).filter(|id| free.contains(id));
-        if let Some(id) = only_user(self.out) {
-            if let Some(activation) = activation(&g.node(id).op) {
-                self.activation = activation;
-                self.out = g.node(id).outputs[0];
-                self.taken.push(id);
-            }
+        if let Some(id) = only_user(self.out)
+            && let Some(activation) = activation(&g.node(id).op)
+        {
+            self.activation = activation;
+            self.out = g.node(id).outputs[0];
+            self.taken.push(id);
         }
         if let Some(id) = only_user(self.out)
             && let Op::Add(op) = &g.node(id).op

@@ -205,7 +205,6 @@ impl<const M: usize, const N: usize> Task for MultiplyAdd<'_, M, N> {
     type Output = ();
 
     // Indices, since a constant index is what keeps `acc` in registers.
-    #[expect(clippy::needless_range_loop)]
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let mut acc = [[simd.splat(0.0); N]; M];
