@@ -66,7 +66,7 @@ impl ArithmeticName {
     pub fn get(self) -> Arithmetic {
         match self {
             ArithmeticName::F32 => Arithmetic::F32,
-            ArithmeticName::Ane => Arithmetic::Ane,
+            ArithmeticName::Ane => Arithmetic::ANE,
         }
     }
 

@@ -84,7 +84,7 @@ fn the_compiled_form_is_too_at_fixed_and_enumerated_lengths() {
                 .expect("proven rewrites");
             let graph = &program.functions[0];
             let (f32, ane) =
-                (moved(graph, family, Arithmetic::F32), moved(graph, family, Arithmetic::Ane));
+                (moved(graph, family, Arithmetic::F32), moved(graph, family, Arithmetic::ANE));
             assert!(f32 < 2e-3 && ane < 1e-2, "{family} {lengths:?}: f32 {f32:e}, ane {ane:e}");
             inner_transposes_are_gone(graph, family);
         }

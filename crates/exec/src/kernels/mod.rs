@@ -19,7 +19,7 @@ pub mod softmax;
 pub mod strided;
 pub mod unary;
 
-mod lanes;
+pub(crate) mod lanes;
 mod parallel;
 
 pub use isa::Isa;

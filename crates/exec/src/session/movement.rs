@@ -8,6 +8,7 @@ use russet_ir::{Op, Type, Value};
 use super::buffer::{Buffer, Slot};
 use super::run::Run;
 use crate::ExecError;
+use crate::ane::Rule;
 use crate::kernels::strided::{self, Axis};
 use crate::ops::checked_len;
 
@@ -22,6 +23,11 @@ impl Run<'_> {
     pub(super) fn slice(&mut self, op: &SliceByIndex, out: Value) -> Result<bool, ExecError> {
         let Some(x) = self.float(op.x) else { return Ok(false) };
         let Some(chosen) = self.chosen(op, &x)? else { return Ok(false) };
+        // A slice that changes numbers is no view.
+        let inside = chosen.last().is_some_and(|s| s.start > 0);
+        if inside && self.rounding().has(Rule::OffsetSlice) {
+            return Ok(false);
+        }
         self.put(out, part(&x, &chosen));
         Ok(true)
     }
