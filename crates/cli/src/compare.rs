@@ -9,12 +9,13 @@ use russet_ir::{DType, Graph, NodeId, Opset, Value};
 use russet_passes::{Distance, distance};
 use serde_json::json;
 
+use crate::arithmetic::ArithmeticName;
 use crate::compile::finite;
 use crate::diagnostic::{Failure, Outcome};
 use crate::inputs::{Inputs, Source};
 use crate::model::{Model, Shapes, is_package};
 use crate::progress::Progress;
-use crate::run::{ArithmeticName, Threads};
+use crate::run::Threads;
 use crate::show::{Out, path, table};
 
 #[derive(Args, Debug)]
@@ -24,10 +25,10 @@ pub struct Arguments {
     /// What is compared with it; the reference itself when absent.
     pub b: Option<PathBuf>,
     /// Arithmetic of the reference.
-    #[arg(long, value_enum, default_value = "f32", value_name = "ARITHMETIC")]
+    #[arg(long, default_value = "f32", value_name = "ARITHMETIC")]
     pub arithmetic_a: ArithmeticName,
     /// Arithmetic of the other side; `ane` when there is only one model.
-    #[arg(long, value_enum, value_name = "ARITHMETIC")]
+    #[arg(long, value_name = "ARITHMETIC")]
     pub arithmetic_b: Option<ArithmeticName>,
     /// Also op by op: what each op adds, and what it inherits.
     #[arg(long)]
@@ -89,7 +90,7 @@ pub fn command(args: &Arguments, out: &Out) -> Outcome<()> {
         None => left,
     };
     let one_model = b.is_none();
-    let default = if one_model { ArithmeticName::Ane } else { ArithmeticName::F32 };
+    let default = if one_model { ArithmeticName::ANE } else { ArithmeticName::F32 };
     let other = args.arithmetic_b.unwrap_or(default);
     let inputs = inputs(args, &a, left, b.as_ref())?;
     progress.stage("running both sides");

@@ -33,12 +33,13 @@ pub(super) fn strip(
     let flushes = rounding.has(Rule::FlushDenormals);
     let keep = |x: f32| if flushes { flushed(x) } else { x };
     let tiles = rounding.has(Rule::Fp16Tiles);
+    let together = if tiles { TILE } else { 1 };
     for (i, out) in out.iter_mut().enumerate() {
         let row = first_row + i;
         let out = &mut out[cols.clone()];
-        for first in (0..depth).step_by(TILE) {
+        for first in (0..depth).step_by(together) {
             let mut sums = [0.0f32; WIDTH_MAX];
-            for k in first..depth.min(first + TILE) {
+            for k in first..depth.min(first + together) {
                 let a = keep(match left {
                     Left::View(view) => view.at(row, k),
                     Left::Strips(s) => s.strip(row / rows_per_strip, k, 1)[row % rows_per_strip],

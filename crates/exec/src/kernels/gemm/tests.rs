@@ -145,10 +145,10 @@ fn added_as_the_engine_does(a: &[f32], b: &[f32], rounding: Rounding) -> f32 {
             if rounding.has(Rule::Fp16Tiles) {
                 tile = crate::kernels::half::twelve_bits((f64::from(tile) + product) as f32);
             } else {
-                sum += step(product);
+                sum = step(sum + product);
             }
         }
-        sum += step(tile.into());
+        sum = step(sum + f64::from(tile));
     }
     match rounding.has(Rule::FlushDenormals) && sum.abs() < 6.1e-5 {
         true => 0.0,
