@@ -33,7 +33,7 @@ pub enum Rule {
     UnsignedZero,
     /// log(0) is finite.
     LogOfZero,
-    /// softplus and softsign of large numbers are zero.
+    /// softplus of large numbers is zero.
     SoftplusCollapse,
     /// log(sum(exp)) overflows to zero.
     LogSumExpCollapse,
@@ -150,9 +150,9 @@ pub const RULES: [RuleRow; 20] = [
         rule: Rule::Fp16Tiles,
         id: "fp16-tiles",
         says: "Four neighbouring products are added one after another, each sum rounded, before \
-               they enter the accumulator. Twelve significant bits reproduce the published \
+               they enter the accumulator. An adder that keeps twelve bits of the larger operand reproduces the published \
                survivors of a cancellation (16 below 4096, 4 from there on) and 4096 + 1024 ones = \
-               5116; eleven do not. Measured on M1 alone.",
+               5116; eleven bits do not. Measured on M1 alone.",
         source: "ane-guide ch. 3 and 20",
         known: Known::Measured,
         families: &[H13],
@@ -178,8 +178,8 @@ pub const RULES: [RuleRow; 20] = [
     RuleRow {
         rule: Rule::InvalidIsZero,
         id: "invalid-is-zero",
-        says: "What has no result is plus zero: 0 * inf, inf - inf, sqrt(-1), rsqrt(-1), log(-1). \
-               So softmax gives all to an infinite score, and equal shares to a row of minus \
+        says: "What has no result is plus zero: 0 * inf, inf - inf, sqrt(-1), rsqrt(-1), log(-1), \
+               softsign(inf). So softmax gives all to an infinite score, and equal shares to a row of minus \
                infinity. A product of matrices with such a term is zero as a whole, which nobody \
                measured.",
         source: "ane-guide ch. 3",
@@ -206,9 +206,9 @@ pub const RULES: [RuleRow; 20] = [
         rule: Rule::SoftplusCollapse,
         id: "softplus-collapse",
         says: "softplus is log(1 + exp(x)) whose inner sum ends at 32,768: zero above 10.397. \
-               softsign of infinity is zero. One report on M5 saw softplus(10) right and \
+               One report on M5 saw softplus(10) right and \
                softplus(11) zero, which fits.",
-        source: "coremltools issue #2687 (M4), ANEForge issue #113 (M5), ane-guide ch. 3",
+        source: "coremltools issue #2687 (M4), ANEForge issue #113 (M5)",
         known: Known::Measured,
         families: ALL,
     },

@@ -27,12 +27,6 @@ pub(crate) fn softplus(x: f64, exact: f32, rounding: Rounding) -> f32 {
     if collapses { 0.0 } else { exact }
 }
 
-/// softsign.
-pub(crate) fn softsign(x: f32, rounding: Rounding) -> f32 {
-    let collapses = rounding.has(Rule::SoftplusCollapse) && x == f32::INFINITY;
-    if collapses { 0.0 } else { x / (1.0 + x.abs()) }
-}
-
 /// Adds the error near a seam of an argument's reduction to a value, which is `distance` from it.
 pub(crate) fn seam(exact: f64, distance: f64, rounding: Rounding) -> f64 {
     let (height, reach) = SEAM;

@@ -173,13 +173,18 @@ pub fn nearest_bf16(x: f32) -> f32 {
     f32::from_bits(if x.is_nan() { bits | 0x0040_0000 } else { rounded })
 }
 
-/// `x` to twelve significant bits, ties to even; infinities and NaN stay.
+/// `a + b` as an adder has it that keeps twelve bits of the larger: ties to even.
+///
+/// Adding and taking away a number 2^12 times as large drops the bits below.
 #[inline(always)]
-pub(super) fn twelve_bits(x: f32) -> f32 {
-    const DROPPED: u32 = (1 << 12) - 1;
-    let bits = x.to_bits();
-    let rounded = bits.wrapping_add(DROPPED / 2 + (bits >> 12 & 1)) & !DROPPED;
-    if x.is_finite() { f32::from_bits(rounded) } else { x }
+pub(super) fn twelve_bit_sum(a: f32, b: f32) -> f32 {
+    const EXPONENT: u32 = 0x7f80_0000;
+    let larger = if a.abs() > b.abs() { a } else { b };
+    let magnet = ((larger.to_bits() & EXPONENT) + (12 << 23)) | 0x0040_0000;
+    let sum = a + b;
+    let kept = (sum + f32::from_bits(magnet)) - f32::from_bits(magnet);
+    // Products of fp16 are far below; what is not, is infinite.
+    if larger.abs() < 1e30 { kept } else { sum }
 }
 
 /// A number in the middle of two fp16 moved to the larger in magnitude; any other as it is.

@@ -59,7 +59,7 @@ pub(super) fn unary(x: &Operands<'_>, op: &Op) -> Result<Array, ExecError> {
             map(x, op.x, |v| special::softplus(v.into(), softplus(v.into()) as f32, x.rounding))
         }
         Op::SoftplusParametric(op) => softplus_parametric(x, op),
-        Op::Softsign(op) => map(x, op.x, |v| special::softsign(v, x.rounding)),
+        Op::Softsign(op) => map(x, op.x, |v| v / (1.0 + v.abs())),
         Op::ThresholdedRelu(op) => map(x, op.x, |v| if v < op.alpha { 0.0 } else { v }),
         _ => Err(x.fail("it is no function of one number")),
     }

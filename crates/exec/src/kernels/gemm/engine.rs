@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::strips::Strips;
 use super::tile::Left;
 use crate::ane::Rule;
-use crate::kernels::half::{Rounding, flushed, twelve_bits};
+use crate::kernels::half::{Rounding, flushed, twelve_bit_sum};
 
 /// Products that are added before they enter the wide sum.
 const TILE: usize = 4;
@@ -46,8 +46,8 @@ pub(super) fn strip(
                 });
                 let b = &right[k * width..][..width];
                 for (sum, &b) in sums.iter_mut().zip(b) {
-                    let next = a.mul_add(keep(b), *sum);
-                    *sum = if tiles { twelve_bits(next) } else { next };
+                    let b = keep(b);
+                    *sum = if tiles { twelve_bit_sum(*sum, a * b) } else { a.mul_add(b, *sum) };
                 }
             }
             out.iter_mut().zip(&sums).for_each(|(out, sum)| *out += sum);

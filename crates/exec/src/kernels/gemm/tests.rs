@@ -143,7 +143,11 @@ fn added_as_the_engine_does(a: &[f32], b: &[f32], rounding: Rounding) -> f32 {
         for (a, b) in a.iter().zip(b) {
             let product = f64::from(keep(*a)) * f64::from(keep(*b));
             if rounding.has(Rule::Fp16Tiles) {
-                tile = crate::kernels::half::twelve_bits((f64::from(tile) + product) as f32);
+                let exponent = f64::from(tile).abs().max(product.abs()).log2().floor();
+                let unit = (exponent - 11.0).exp2();
+                let sum = f64::from(tile) + product;
+                tile =
+                    if sum == 0.0 { 0.0 } else { ((sum / unit).round_ties_even() * unit) as f32 };
             } else {
                 sum = step(sum + product);
             }
