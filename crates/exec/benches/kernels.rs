@@ -5,9 +5,10 @@
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use russet_exec::kernels::binary::{Binary, combine};
-use russet_exec::kernels::half::{Rounding, round};
+use russet_exec::kernels::half::round;
 use russet_exec::kernels::layer_norm::{Affine, layer_norm};
 use russet_exec::kernels::reduce::{Reduction, reduce};
+use russet_exec::kernels::rounding::Rounding;
 use russet_exec::kernels::softmax::softmax;
 use russet_exec::kernels::strided::transpose;
 use russet_exec::kernels::unary::{Unary, map};

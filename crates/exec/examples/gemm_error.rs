@@ -6,13 +6,13 @@
 //! numbers over the root of the depth, and the reference is in f64. 64 rows and 96 columns are made
 //! of each product, since each number of it is one sample.
 
-use russet_exec::Arithmetic;
 use russet_exec::ane::{Ane, Family, Rule};
 use russet_exec::kernels::gemm::{Epilogue, Rows, View, multiply};
-use russet_exec::kernels::half::{Rounding, nearest_fp16};
+use russet_exec::kernels::half::nearest_fp16;
+use russet_exec::kernels::rounding::Rounding;
 
 /// Depth, and the relative error measured on an M5 Pro, the same on all hosts that published one.
-const PUBLISHED: [(usize, f64); 6] = [
+pub const PUBLISHED: [(usize, f64); 6] = [
     (512, 2.58e-3),
     (1024, 5.53e-3),
     (2048, 1.21e-2),
@@ -43,7 +43,7 @@ impl Normal {
     }
 }
 
-fn error(depth: usize, rounding: Rounding) -> f64 {
+pub fn error(depth: usize, rounding: Rounding) -> f64 {
     let mut normal = Normal(depth as u64);
     let (x, w) = (normal.over_root(ROWS * depth, depth), normal.over_root(COLS * depth, depth));
     let halves = |v: &[f32]| v.iter().map(|&x| nearest_fp16(x)).collect::<Vec<f32>>();
@@ -65,7 +65,6 @@ fn error(depth: usize, rounding: Rounding) -> f64 {
 fn main() {
     let ane = |family| Rounding::Ane(Ane::of(family).rules);
     let without = Rounding::Ane(Ane::of(Family::H16).without(Rule::FixedAccumulator).rules);
-    println!("{:?} and {:?}", Arithmetic::ANE, Family::H13);
     println!("depth  published   ane        over it  ane:m1     without fixed-accumulator");
     for (depth, published) in PUBLISHED {
         let found = error(depth, ane(Family::H16));

@@ -8,7 +8,7 @@ use russet_ir::ops::{ListWrite, WhileLoop};
 use russet_ir::{BlockId, DType, Dim, Graph, NodeId, Op, Symbol, Tensor, Type, Value};
 
 use crate::ane::node;
-use crate::kernels::half::Rounding;
+use crate::kernels::rounding::Rounding;
 use crate::ops::{Operands, checked_len, evaluate_with, gather_rows, list_written};
 use crate::{Arithmetic, Array, ExecError, Numbers};
 

@@ -105,6 +105,11 @@ impl Apart {
 /// Cosine below which a tensor counts as broken.
 const BROKEN_COSINE: f64 = 0.99;
 
+/// A magnitude for people.
+pub fn shown(x: f64) -> String {
+    if x < 1e6 { format!("{x:.4}") } else { format!("{x:.3e}") }
+}
+
 /// The numbers of an array, whatever they are.
 pub fn numbers(a: &Array) -> Box<dyn Iterator<Item = f64> + '_> {
     match &a.data {

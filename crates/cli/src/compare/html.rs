@@ -77,7 +77,7 @@ pub fn page(p: &Page<'_>) -> String {
             let cells = vec![
                 format!("%{}", r.value),
                 r.op.clone(),
-                format!("{:.4}", r.largest),
+                super::apart::shown(r.largest),
                 format!("{} {}", r.limit, r.limit_name),
                 format!("{:.3}", r.margin()),
                 r.source.clone(),

@@ -176,7 +176,7 @@ fn cells(r: &Row) -> Vec<String> {
         format!("{:.5}", r.inherited.cosine()),
         format!("{:.1}", r.inherited.snr_db()),
         lost,
-        format!("{:.3}", r.inherited.largest),
+        super::apart::shown(r.inherited.largest),
         r.source.clone(),
     ]
 }

@@ -126,7 +126,7 @@ pub fn text(rows: &[Range], top: usize) -> String {
             vec![
                 format!("%{}", r.value),
                 r.op.clone(),
-                format!("{:.4}", r.largest),
+                super::apart::shown(r.largest),
                 format!("{} {}", r.limit, r.limit_name),
                 margin,
                 format!("{:.1} %", 100.0 * r.subnormal),

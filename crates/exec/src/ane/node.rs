@@ -3,7 +3,7 @@
 use russet_ir::{Graph, Op, Value};
 
 use super::Rule;
-use crate::kernels::half::Rounding;
+use crate::kernels::rounding::Rounding;
 
 /// `rounding` with the rules that do not concern this op taken away.
 pub(crate) fn rounding(graph: &Graph, op: &Op, rounding: Rounding) -> Rounding {

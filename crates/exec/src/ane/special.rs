@@ -1,8 +1,8 @@
 //! Functions that the engine has its own values for.
 
 use super::Rule;
-use crate::kernels::half::{PRODUCT_LIMIT, Rounding};
 use crate::kernels::lanes;
+use crate::kernels::rounding::{PRODUCT_LIMIT, Rounding};
 
 /// log of zero on the engine.
 pub(crate) const LOG_OF_ZERO: f32 = -45_440.0;

@@ -8,7 +8,8 @@
 use std::sync::OnceLock;
 
 use super::Rule;
-use crate::kernels::half::{Rounding, nearest_fp16};
+use crate::kernels::half::nearest_fp16;
+use crate::kernels::rounding::Rounding;
 use crate::kernels::unary::Unary;
 
 /// Pieces of a table.

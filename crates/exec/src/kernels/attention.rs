@@ -7,7 +7,7 @@ use std::cell::RefCell;
 
 use super::binary::Binary;
 use super::gemm::{Epilogue, Rows, View, multiply_here, with_packed_right};
-use super::half::Rounding;
+use super::rounding::Rounding;
 use super::softmax::softmax_row;
 use crate::ane::Rule;
 use crate::ane::special::before_softmax;

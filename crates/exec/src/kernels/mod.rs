@@ -15,6 +15,7 @@ pub mod half;
 pub mod layer_norm;
 pub mod math;
 pub mod reduce;
+pub mod rounding;
 pub mod softmax;
 pub mod strided;
 pub mod unary;

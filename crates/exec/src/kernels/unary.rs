@@ -1,6 +1,6 @@
 //! Functions of one number, over slices.
 
-use super::half::Rounding;
+use super::rounding::Rounding;
 use super::{math, parallel};
 use crate::ane::table::{Table, table};
 

@@ -6,7 +6,7 @@ use super::{Operands, checked_len};
 use crate::kernels::binary::broadcast_shape;
 use crate::kernels::conv::{Windows, convolve};
 use crate::kernels::gemm::{Bias, Epilogue, Product, Rows, View, multiply, multiply_each};
-use crate::kernels::half::Rounding;
+use crate::kernels::rounding::Rounding;
 use crate::kernels::strided;
 use crate::{Array, ExecError};
 

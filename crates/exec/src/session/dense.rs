@@ -18,7 +18,7 @@ use crate::ane::{Rule, node};
 use crate::kernels::gemm::{
     Activation, Bias, Epilogue, Operand, PackedRight, Rows, View, multiply,
 };
-use crate::kernels::half::Rounding;
+use crate::kernels::rounding::Rounding;
 use crate::kernels::strided::{self, Axis};
 use crate::kernels::unary::Unary;
 use crate::ops::{checked_len, unary_kernel};

@@ -19,7 +19,7 @@ use russet_ir::{DType, Graph, NodeId, Op, Tensor, Type, Value};
 
 use crate::ane::{Ane, Family};
 use crate::env::{checked_inputs, decoded, named, stored, table_lookup};
-use crate::kernels::half::Rounding;
+use crate::kernels::rounding::Rounding;
 use crate::{Array, ExecError};
 use buffer::Slot;
 pub use dense::Packs;

@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::strips::Strips;
 use super::tile::Left;
 use crate::ane::Rule;
-use crate::kernels::half::{Rounding, flushed, twelve_bit_sum};
+use crate::kernels::rounding::{Rounding, flushed, twelve_bit_sum};
 
 /// Products that are added before they enter the wide sum.
 const TILE: usize = 4;

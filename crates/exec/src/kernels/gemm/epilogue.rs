@@ -2,8 +2,8 @@
 
 use super::matrix::{Rows, View};
 use crate::ane::table::{self, Table};
-use crate::kernels::half::Rounding;
 use crate::kernels::math;
+use crate::kernels::rounding::Rounding;
 use crate::kernels::unary::Unary;
 use std::ops::Range;
 

@@ -1,6 +1,6 @@
 use super::*;
 use crate::ane::{Rule, RuleSet};
-use crate::kernels::half::Rounding;
+use crate::kernels::rounding::Rounding;
 
 const ISAS: [Isa; 3] = [Isa::Baseline, Isa::Avx2, Isa::Avx512];
 
