@@ -8,11 +8,12 @@ use russet_exec::{ProfileEntry, Session};
 use russet_ir::Opset;
 use serde_json::{Value, json};
 
+use crate::arithmetic::ArithmeticName;
 use crate::diagnostic::Outcome;
 use crate::inputs::Source;
 use crate::model::{Model, Shapes};
 use crate::progress::Progress;
-use crate::run::{ArithmeticName, Threads};
+use crate::run::Threads;
 use crate::show::{Out, path, seconds, table};
 
 #[derive(Args, Debug)]
@@ -26,7 +27,7 @@ pub struct Arguments {
     #[command(flatten)]
     pub threads: Threads,
     /// Arithmetics to time, interleaved.
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "f32,ane")]
+    #[arg(long, value_name = "ARITHMETIC", value_delimiter = ',', default_value = "f32,ane")]
     pub arithmetic: Vec<ArithmeticName>,
     /// Runs of each, after two that are not counted.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
@@ -90,7 +91,7 @@ pub fn command(args: &Arguments, out: &Out) -> Outcome<()> {
             .collect();
         let [p50, p90, p99] = [0.5, 0.9, 0.99].map(|s| at(times, s));
         let cells = [*load_s, times[0], p50, p90, p99].map(seconds);
-        rows.push(std::iter::once(arithmetic.name().to_owned()).chain(cells).collect());
+        rows.push(std::iter::once(arithmetic.name()).chain(cells).collect());
         results.push(json!({
             "arithmetic": arithmetic.name(), "load_s": load_s, "min_s": times[0], "p50_s": p50,
             "p90_s": p90, "p99_s": p99, "runs": times.len(), "profile": profile,

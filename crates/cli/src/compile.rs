@@ -271,7 +271,7 @@ fn prove(
         all.iter().map(|(_, inputs)| one(inputs)).collect()
     };
     let expected = run(source, Arithmetic::F32)?;
-    let sides = [run(result, Arithmetic::F32)?, run(result, Arithmetic::Ane)?];
+    let sides = [run(result, Arithmetic::F32)?, run(result, Arithmetic::ANE)?];
     let mut proven = Vec::new();
     for (i, (length, _)) in all.iter().enumerate() {
         let mut outputs = BTreeMap::new();

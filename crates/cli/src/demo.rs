@@ -7,13 +7,14 @@ use russet_exec::Session;
 use russet_ir::Opset;
 use serde_json::json;
 
+use crate::arithmetic::ArithmeticName;
 use crate::compile;
 use crate::diagnostic::{Failure, Outcome};
 use crate::fetch::{Fetched, sentence_encoder};
 use crate::inputs::Source;
 use crate::model::{Model, Shapes};
 use crate::progress::Progress;
-use crate::run::{ArithmeticName, Outputs, embeddings, matrix, outputs};
+use crate::run::{Outputs, embeddings, matrix, outputs};
 use crate::show::{Out, path};
 use crate::text::similarities;
 use crate::tiny::tiny_encoder;
@@ -106,7 +107,7 @@ fn embed(
     let graph = model.function(None)?;
     let sets = source.sets(&model, graph)?;
     let mut all = Vec::new();
-    for arithmetic in [ArithmeticName::F32, ArithmeticName::Ane] {
+    for arithmetic in [ArithmeticName::F32, ArithmeticName::ANE] {
         let session = Session::new(graph, arithmetic.get())?;
         let made: Vec<Outputs> =
             sets.iter().map(|inputs| outputs(&session, inputs)).collect::<Outcome<_>>()?;

@@ -180,7 +180,7 @@ pub fn command(
     let room = decoder.context as usize;
     let sentences = Sentences::open(&args.source.tokenizer_file(model)?, usize::MAX)?;
     progress.stage("packing weights");
-    let arithmetic = args.arithmetic.arithmetic.get();
+    let arithmetic = args.arithmetic.chosen()?.get();
     let mut generator = Generator::new(model, decoder, arithmetic, Inputs::new())?;
     let mut all = Vec::new();
     for prompt in &args.source.text {
@@ -204,7 +204,7 @@ pub fn command(
     let json = json!({
         "schema": "russet.run/1",
         "model": path(&args.model),
-        "arithmetic": args.arithmetic.arithmetic.name(),
+        "arithmetic": args.arithmetic.chosen()?.name(),
         "generated": all.iter().map(Generated::json).collect::<Vec<_>>(),
     });
     out.result(json, "")

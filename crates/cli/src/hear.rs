@@ -137,7 +137,7 @@ pub fn transcribe(args: &Arguments, model: &Model, out: &Out, progress: &Progres
     };
     let sentences = Sentences::open(&args.source.tokenizer_file(model)?, usize::MAX)?;
     progress.stage("packing weights");
-    let arithmetic = args.arithmetic.arithmetic.get();
+    let arithmetic = args.arithmetic.chosen()?.get();
     let encoder = Session::new(model.function(Some("encoder"))?, arithmetic)?;
     let generator = Generator::new(model, &transcript.decoder, arithmetic, Inputs::new())?;
     let mut scribe = Scribe {
@@ -161,7 +161,7 @@ pub fn transcribe(args: &Arguments, model: &Model, out: &Out, progress: &Progres
     let json = json!({
         "schema": "russet.run/1",
         "model": path(&args.model),
-        "arithmetic": args.arithmetic.arithmetic.name(),
+        "arithmetic": args.arithmetic.chosen()?.name(),
         "transcripts": all.iter().map(Written::json).collect::<Vec<_>>(),
     });
     out.result(json, &text)

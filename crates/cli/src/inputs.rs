@@ -20,9 +20,9 @@ use crate::text::{Sentences, fitting};
 /// Where inputs come from.
 #[derive(Args, Debug, Clone, Default)]
 pub struct Source {
-    /// Arrays by input name: `.npz`, `.npy` or `.safetensors`. Several files are one call after
-    /// the other, on states that are kept.
-    #[arg(long, value_name = "FILE", num_args = 1..)]
+    /// Arrays by input name: `.npz`, `.npy` or `.safetensors`, or a folder of them. Several files
+    /// are one call after the other, on states that are kept.
+    #[arg(long, value_name = "PATH", num_args = 1..)]
     pub inputs: Vec<PathBuf>,
     /// A sentence; may be given several times.
     #[arg(long, value_name = "SENTENCE", conflicts_with = "inputs")]
@@ -57,11 +57,55 @@ const LENGTH: u64 = 128;
 const DEFAULT_BYTES_MAX: u64 = 1 << 30;
 
 impl Source {
+    /// The sets of [`Source::sets`] one after another: files are read when it is their turn.
+    pub fn each<'a>(
+        &'a self,
+        model: &'a Model,
+        graph: &'a Graph,
+    ) -> Outcome<Box<dyn Iterator<Item = Outcome<Inputs>> + 'a>> {
+        if self.inputs.is_empty() {
+            return Ok(Box::new(self.sets(model, graph)?.into_iter().map(Ok)));
+        }
+        let sets = self.files()?.into_iter().map(move |file| from_file(&file, graph));
+        Ok(Box::new(sets.map(move |set| Ok(with_defaults(set?, model, graph)))))
+    }
+
+    /// The files of arrays that are named, those of folders in the order of their names.
+    fn files(&self) -> Outcome<Vec<PathBuf>> {
+        let mut files = Vec::new();
+        for path in &self.inputs {
+            if !path.is_dir() {
+                files.push(path.clone());
+                continue;
+            }
+            let io = |e: std::io::Error| Failure::new("io", e.to_string()).in_file(path);
+            let mut inside = Vec::new();
+            for entry in std::fs::read_dir(path).map_err(io)? {
+                let file = entry.map_err(io)?.path();
+                let extension = file.extension().and_then(|e| e.to_str());
+                if matches!(extension, Some("npz" | "npy" | "safetensors")) {
+                    inside.push(file);
+                }
+            }
+            if inside.is_empty() {
+                let message = "there is no .npz, .npy or .safetensors in this folder";
+                return Err(Failure::new("no-inputs", message).in_file(path));
+            }
+            inside.sort();
+            files.extend(inside);
+        }
+        Ok(files)
+    }
+
+    /// Made-up inputs, others for each `step`.
+    pub fn made_up(&self, graph: &Graph, step: u64) -> Outcome<Inputs> {
+        Ok(random_inputs(graph, self.seed.wrapping_add(2 * step), LENGTH)?)
+    }
+
     /// One set of inputs for each file or sentence, or a single one.
     pub fn sets(&self, model: &Model, graph: &Graph) -> Outcome<Vec<Inputs>> {
         if !self.inputs.is_empty() {
-            let sets = self.inputs.iter().map(|file| from_file(file, graph));
-            return sets.map(|set| Ok(with_defaults(set?, model, graph))).collect();
+            return self.each(model, graph)?.collect();
         }
         if !self.image.is_empty() {
             return see::sets(&self.image, model, graph);
@@ -91,11 +135,11 @@ impl Source {
 
     /// Names the file of set `i` of inputs in an error about one of them.
     pub fn blame(&self, i: usize, failure: Failure) -> Failure {
-        match (self.inputs.get(i), failure.code()) {
-            (Some(file), Some("missing-input" | "unknown-input" | "input-mismatch")) => {
-                failure.in_file(file)
-            }
-            _ => failure,
+        let of_inputs =
+            matches!(failure.code(), Some("missing-input" | "unknown-input" | "input-mismatch"));
+        match self.files().ok().filter(|_| of_inputs).and_then(|f| f.get(i).cloned()) {
+            Some(file) => failure.in_file(&file),
+            None => failure,
         }
     }
 

@@ -3,6 +3,7 @@
 //! Results go to standard output, progress and errors to standard error. Exit codes: 0 fine,
 //! 1 findings at or above what is denied, 2 cannot.
 
+mod arithmetic;
 mod bench;
 mod compare;
 mod compile;

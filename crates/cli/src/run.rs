@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
-use russet_exec::{Arithmetic, Array, Numbers, Session};
+use russet_exec::{Array, Numbers, Session};
 use russet_formats::{arrays, container};
 use russet_ir::{DType, Graph, Op, Opset, Type};
 use serde_json::{Value, json};
 
+use crate::arithmetic::ArithmeticChoice;
 use crate::diagnostic::{Failure, Outcome};
 use crate::generate;
 use crate::hear;
@@ -47,35 +48,6 @@ pub struct Arguments {
     pub shapes: Shapes,
     #[command(flatten)]
     pub threads: Threads,
-}
-
-#[derive(Args, Debug, Clone, Copy)]
-pub struct ArithmeticChoice {
-    /// The rules numbers obey: 32-bit floats, or as the Neural Engine computes.
-    #[arg(long, value_enum, default_value = "f32")]
-    pub arithmetic: ArithmeticName,
-}
-
-#[derive(clap::ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ArithmeticName {
-    F32,
-    Ane,
-}
-
-impl ArithmeticName {
-    pub fn get(self) -> Arithmetic {
-        match self {
-            ArithmeticName::F32 => Arithmetic::F32,
-            ArithmeticName::Ane => Arithmetic::Ane,
-        }
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            ArithmeticName::F32 => "f32",
-            ArithmeticName::Ane => "ane",
-        }
-    }
 }
 
 #[derive(Args, Debug, Clone, Copy)]
@@ -134,7 +106,7 @@ pub fn command(args: &Arguments, out: &Out) -> Outcome<()> {
     let graph = model.function(args.function.as_deref())?;
     let sets = args.source.sets(&model, graph)?;
     progress.stage("packing weights");
-    let session = Session::new(graph, args.arithmetic.arithmetic.get())?;
+    let session = Session::new(graph, args.arithmetic.chosen()?.get())?;
     let mut states = match &args.states {
         Some(file) => inputs::from_file(file, graph)?,
         None => Inputs::new(),
@@ -185,7 +157,7 @@ pub fn command(args: &Arguments, out: &Out) -> Outcome<()> {
     let json = json!({
         "schema": "russet.run/1",
         "model": path(&args.model),
-        "arithmetic": args.arithmetic.arithmetic.name(),
+        "arithmetic": args.arithmetic.chosen()?.name(),
         "runs": all.iter().enumerate().map(|(i, made)| json!({
             "text": args.source.text.get(i),
             "outputs": made.iter().map(|(name, a)| output_json(name, a)).collect::<Vec<_>>(),

@@ -133,7 +133,7 @@ pub fn compare(args: &Arguments, model: &Model, out: &Out, progress: &Progress) 
     let json = json!({
         "schema": "russet.run/1",
         "model": path(&args.model),
-        "arithmetic": args.arithmetic.arithmetic.name(),
+        "arithmetic": args.arithmetic.chosen()?.name(),
         "images": files.iter().map(|f| path(f)).collect::<Vec<_>>(),
         "texts": args.source.text,
         "cosines": cosines,
@@ -164,7 +164,7 @@ fn texts(args: &Arguments, model: &Model, images: &Images, graph: &Graph) -> Out
 }
 
 fn embeds(args: &Arguments, graph: &Graph, sets: &[Inputs], name: &str) -> Outcome<Vec<Vec<f32>>> {
-    let session = Session::new(graph, args.arithmetic.arithmetic.get())?;
+    let session = Session::new(graph, args.arithmetic.chosen()?.get())?;
     let one = |inputs: &Inputs| {
         let made = session.run(inputs)?;
         let vector = made.get(name).and_then(|a| a.as_f32()?.get(..*a.shape.last()?));

@@ -46,7 +46,7 @@ pub fn command(
         progress.stage(&format!("running stage {} of {}: {}", i + 1, stages.len(), stage.name));
         let graph = graph(args, stage)?;
         let given = stage_inputs(args, graph, &features)?;
-        let session = Session::new(graph, args.arithmetic.arithmetic.get())?;
+        let session = Session::new(graph, args.arithmetic.chosen()?.get())?;
         let made = outputs(&session, &given).map_err(|f| f.at(format!("stage {}", stage.name)))?;
         for (&v, (name, array)) in graph.outputs().iter().zip(made) {
             dtypes.insert(name.clone(), graph.ty(v).tensor().map_or(DType::F32, |t| t.dtype));
@@ -73,7 +73,7 @@ pub fn command(
     let json = json!({
         "schema": "russet.run/1",
         "model": path(&args.model),
-        "arithmetic": args.arithmetic.arithmetic.name(),
+        "arithmetic": args.arithmetic.chosen()?.name(),
         "stages": stages.iter().map(|s| s.name.as_str()).collect::<Vec<_>>(),
         "runs": [{
             "outputs": made.iter().map(|(name, a)| output_json(name, a)).collect::<Vec<_>>(),

@@ -238,7 +238,10 @@ fn the_compiled_form_is_too_in_both_arithmetics() {
             let passes = pipeline(russet_passes::Options { opset: Opset::Ios18 });
             compile(&mut program, &passes, &Default::default(), &mut |_| {}).expect("a program");
             assert_eq!(verify_program(&program), []);
-            for (arithmetic, allowed) in [(Arithmetic::F32, 5e-3), (Arithmetic::Ane, 2e-2)] {
+            // The engine's activations after a product are less exact than fp16.
+            let arithmetics =
+                [(Arithmetic::F32, 5e-3), (Arithmetic::FP16, 2e-2), (Arithmetic::ANE, 6e-2)];
+            for (arithmetic, allowed) in arithmetics {
                 let mut running = Running::new(&program, &decoder, arithmetic);
                 running.take("prefill", &ids[..4]);
                 running.take("prefill", &ids[4..8]);

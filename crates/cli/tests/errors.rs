@@ -316,7 +316,7 @@ fn input_files_that_are_none() {
     let fifo = std::process::Command::new("mkfifo").arg(at("fifo.npz")).status();
     assert!(fifo.expect("mkfifo").success());
     for (name, code) in [
-        ("folder.npz", "wrong-kind"),
+        ("folder.npz", "no-inputs"),
         ("empty.npz", "wrong-kind"),
         ("fifo.npz", "wrong-kind"),
         ("garbage.npz", "malformed"),

@@ -83,9 +83,11 @@ fn the_compiled_form_is_too_at_fixed_and_enumerated_lengths() {
             compile(&mut program, &passes, &[("main".into(), inputs.clone())].into(), &mut |_| {})
                 .expect("proven rewrites");
             let graph = &program.functions[0];
-            let (f32, ane) =
-                (moved(graph, family, Arithmetic::F32), moved(graph, family, Arithmetic::Ane));
-            assert!(f32 < 2e-3 && ane < 1e-2, "{family} {lengths:?}: f32 {f32:e}, ane {ane:e}");
+            let [f32, fp16, ane] = [Arithmetic::F32, Arithmetic::FP16, Arithmetic::ANE]
+                .map(|arithmetic| moved(graph, family, arithmetic));
+            let said = format!("{family} {lengths:?}: f32 {f32:e}, fp16 {fp16:e}, ane {ane:e}");
+            // The engine's activations after a product are less exact than fp16.
+            assert!(f32 < 2e-3 && fp16 < 1e-2 && ane < 6e-2, "{said}");
             inner_transposes_are_gone(graph, family);
         }
     }

@@ -5,9 +5,10 @@
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use russet_exec::kernels::binary::{Binary, combine};
-use russet_exec::kernels::half::{round, round_and_limit};
+use russet_exec::kernels::half::round;
 use russet_exec::kernels::layer_norm::{Affine, layer_norm};
 use russet_exec::kernels::reduce::{Reduction, reduce};
+use russet_exec::kernels::rounding::Rounding;
 use russet_exec::kernels::softmax::softmax;
 use russet_exec::kernels::strided::transpose;
 use russet_exec::kernels::unary::{Unary, map};
@@ -66,8 +67,8 @@ fn round_hidden(b: Bencher) {
 }
 
 #[divan::bench(max_time = 0.3)]
-fn round_and_limit_hidden(b: Bencher) {
-    in_place(b, S * HIDDEN, round_and_limit);
+fn store_product_hidden(b: Bencher) {
+    in_place(b, S * HIDDEN, |x| Rounding::ANE.store_product(x));
 }
 
 #[divan::bench(max_time = 0.3)]

@@ -147,7 +147,7 @@ fn source_f32(b: Bencher) {
 
 #[divan::bench]
 fn source_ane(b: Bencher) {
-    layer(b, &source(), vec![1, S as usize, C as usize], Arithmetic::Ane);
+    layer(b, &source(), vec![1, S as usize, C as usize], Arithmetic::ANE);
 }
 
 #[divan::bench]
@@ -157,5 +157,5 @@ fn compiled_f32(b: Bencher) {
 
 #[divan::bench]
 fn compiled_ane(b: Bencher) {
-    layer(b, &compiled(), vec![1, C as usize, 1, S as usize], Arithmetic::Ane);
+    layer(b, &compiled(), vec![1, C as usize, 1, S as usize], Arithmetic::ANE);
 }

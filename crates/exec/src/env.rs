@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use russet_ir::ops::{ListWrite, WhileLoop};
 use russet_ir::{BlockId, DType, Dim, Graph, NodeId, Op, Symbol, Tensor, Type, Value};
 
-use crate::kernels::half::Rounding;
+use crate::ane::node;
+use crate::kernels::rounding::Rounding;
 use crate::ops::{Operands, checked_len, evaluate_with, gather_rows, list_written};
 use crate::{Arithmetic, Array, ExecError, Numbers};
 
@@ -27,14 +28,16 @@ const ROUNDS_MAX: usize = 1 << 22;
 impl Env {
     /// An environment in f32 that holds the inputs only.
     pub fn new(graph: &Graph, inputs: &BTreeMap<String, Array>) -> Result<Env, ExecError> {
-        Env::with(graph, inputs, Rounding::F32)
+        Env::with(graph, inputs, Arithmetic::F32)
     }
 
-    pub(crate) fn with(
+    /// An environment in an arithmetic that holds the inputs only.
+    pub fn with(
         graph: &Graph,
         inputs: &BTreeMap<String, Array>,
-        rounding: Rounding,
+        arithmetic: Arithmetic,
     ) -> Result<Env, ExecError> {
+        let rounding = arithmetic.rounding();
         let all = inputs.iter().map(|(name, a)| (name.as_str(), a)).collect();
         let fresh = checked_inputs(graph, &all)?;
         let mut env = Env::empty(graph, rounding);
@@ -181,7 +184,8 @@ impl Env {
             return Ok(vec![stored(gather_rows(&table, indices)?, self.rounding)]);
         }
         let get = |v: Value| self.read(graph, v);
-        evaluate_with(op, &Operands { get: &get, rounding: self.rounding, op: op.name() })
+        let rounding = node::rounding(graph, op, self.rounding);
+        evaluate_with(op, &Operands { get: &get, rounding, op: op.name() })
     }
 
     fn read(&self, graph: &Graph, v: Value) -> Result<Cow<'_, Array>, ExecError> {
@@ -206,9 +210,12 @@ fn truth(pred: &Array) -> Result<bool, ExecError> {
     pred.ok_or_else(|| ExecError::unsupported("a condition", "it is no bool"))
 }
 
-fn decoded(t: &Tensor, rounding: Rounding) -> Result<Array, ExecError> {
-    let array = Array::from_tensor(t).ok_or(ExecError::DType { dtype: t.dtype })?;
-    Ok(stored(array, rounding))
+pub(crate) fn decoded(t: &Tensor, rounding: Rounding) -> Result<Array, ExecError> {
+    let mut array = Array::from_tensor(t).ok_or(ExecError::DType { dtype: t.dtype })?;
+    if let Numbers::F32(x) = &mut array.data {
+        rounding.store_weight(x, t.is_compressed());
+    }
+    Ok(array)
 }
 
 /// A gather of whole rows of a constant table of floats.
@@ -239,7 +246,7 @@ fn read<'a>(
 /// What the arithmetic can hold of an array that comes from outside.
 pub(crate) fn stored(mut array: Array, rounding: Rounding) -> Array {
     if let Numbers::F32(x) = &mut array.data {
-        rounding.store(x);
+        rounding.store_input(x);
     }
     array
 }
@@ -271,16 +278,17 @@ pub fn evaluate_node(
     arithmetic: Arithmetic,
     value: &dyn Fn(Value) -> Option<Array>,
 ) -> Result<Vec<Array>, ExecError> {
-    let rounding = arithmetic.rounding();
     let op = &graph.node(id).op;
+    let outer = arithmetic.rounding();
+    let rounding = node::rounding(graph, op, outer);
     if let Some((table, indices)) = table_lookup(graph, op)
         && let Some(indices) = value(indices)
     {
         return Ok(vec![stored(gather_rows(&table, &indices)?, rounding)]);
     }
     let get = |v: Value| match value(v) {
-        Some(array) => Ok(Cow::Owned(stored(array, rounding))),
-        None => read(graph, v, |_| None, rounding),
+        Some(array) => Ok(Cow::Owned(stored(array, outer))),
+        None => read(graph, v, |_| None, outer),
     };
     let operands = Operands { get: &get, rounding, op: op.name() };
     evaluate_with(op, &operands).map_err(|e| named(e, graph, id))

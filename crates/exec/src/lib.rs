@@ -4,6 +4,7 @@
 //! number of threads, so two runs are compared bit for bit.
 #![deny(unsafe_op_in_unsafe_fn)]
 
+pub mod ane;
 mod array;
 mod env;
 mod error;

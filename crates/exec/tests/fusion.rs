@@ -3,11 +3,18 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use russet_exec::ane::{Ane, Family, Rule};
 use russet_exec::{Arithmetic, Array, Env, Session};
 use russet_ir::text::parse;
 use russet_ir::{Graph, NodeId, Opset, verify};
 
-const ARITHMETICS: [Arithmetic; 2] = [Arithmetic::F32, Arithmetic::Ane];
+const ARITHMETICS: [Arithmetic; 5] = [
+    Arithmetic::F32,
+    Arithmetic::ANE,
+    Arithmetic::Bf16,
+    Arithmetic::Ane(Ane::of(Family::H13)),
+    Arithmetic::Ane(Ane::of(Family::H16).without(Rule::Fp16Residual)),
+];
 
 /// Numbers by a linear congruence: the same on every machine.
 struct Random(u64);
@@ -53,15 +60,13 @@ fn check(graph: &Graph, inputs: &[BTreeMap<String, Array>]) {
             for found in [on(1, &fused), on(3, &fused), on(3, &observable), on(3, &fused)] {
                 assert_eq!(bits(&found), bits(&expected), "{arithmetic:?}");
             }
-            if arithmetic == Arithmetic::F32 {
-                let mut env = Env::new(graph, inputs).expect("inputs that fit");
-                let nodes: Vec<NodeId> = graph.nodes().map(|(id, _)| id).collect();
-                env.run(graph, &nodes).expect("ops that run");
-                let outputs = graph.outputs().iter();
-                let plain = outputs
-                    .map(|&v| (graph.value(v).name.clone(), env.get(v).expect("computed").clone()));
-                assert_eq!(bits(&plain.collect()), bits(&expected));
-            }
+            let mut env = Env::with(graph, inputs, arithmetic).expect("inputs that fit");
+            let nodes: Vec<NodeId> = graph.nodes().map(|(id, _)| id).collect();
+            env.run(graph, &nodes).expect("ops that run");
+            let outputs = graph.outputs().iter();
+            let plain = outputs
+                .map(|&v| (graph.value(v).name.clone(), env.get(v).expect("computed").clone()));
+            assert_eq!(bits(&plain.collect()), bits(&expected), "{arithmetic:?}");
         }
     }
 }

@@ -216,7 +216,7 @@ fn check(op: &str, input: &str, expected: &str) -> Vec<String> {
         };
         compare("plain", plainly(&graph, &inputs));
         let arithmetics: &[Arithmetic] = match is_fp16(&graph) {
-            true => &[Arithmetic::F32, Arithmetic::Ane],
+            true => &[Arithmetic::F32, Arithmetic::FP16],
             false => &[Arithmetic::F32],
         };
         for &arithmetic in arithmetics {

@@ -31,7 +31,7 @@ func main(%x: fp16[2], %sum: state<fp16[2]>) {
 #[test]
 fn states_are_kept_between_runs_and_nowhere_else() {
     let graph = function(COUNTER);
-    for arithmetic in [Arithmetic::F32, Arithmetic::Ane] {
+    for arithmetic in [Arithmetic::F32, Arithmetic::ANE] {
         let session = Session::new(&graph, arithmetic).expect("a session");
         let mut states = BTreeMap::new();
         for (x, before, y) in
@@ -152,8 +152,8 @@ fn weights_decoded_while_they_are_used_change_no_bit() {
     for (conv, arithmetic) in [
         (false, Arithmetic::F32),
         (true, Arithmetic::F32),
-        (false, Arithmetic::Ane),
-        (true, Arithmetic::Ane),
+        (false, Arithmetic::ANE),
+        (true, Arithmetic::ANE),
     ] {
         let graphs = [true, false].map(|compressed| layer(&mut Random::new(7), conv, compressed));
         let mut rng = Random::new(8);

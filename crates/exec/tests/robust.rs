@@ -23,7 +23,7 @@ fn run(text: &str, inputs: &Inputs) -> Result<Inputs, ExecError> {
         let nodes: Vec<NodeId> = graph.nodes().map(|(id, _)| id).collect();
         env.run(&graph, &nodes)
     });
-    for arithmetic in [Arithmetic::F32, Arithmetic::Ane] {
+    for arithmetic in [Arithmetic::F32, Arithmetic::ANE] {
         let made = Session::new(&graph, arithmetic).and_then(|s| s.run(inputs));
         assert_eq!(made.is_ok(), plain.is_ok(), "{text}: {:?}, {plain:?}", made.err());
     }

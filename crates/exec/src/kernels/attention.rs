@@ -7,8 +7,10 @@ use std::cell::RefCell;
 
 use super::binary::Binary;
 use super::gemm::{Epilogue, Rows, View, multiply_here, with_packed_right};
-use super::half::{self, Rounding};
+use super::rounding::Rounding;
 use super::softmax::softmax_row;
+use crate::ane::Rule;
+use crate::ane::special::before_softmax;
 use rayon::prelude::*;
 
 /// One head: matrices to read and where its result goes.
@@ -133,10 +135,13 @@ fn finish_with(
                 Binary::Div => combine_row(row, a.other, r, |x, y| x / y),
                 op => combine_row(row, a.other, r, |x, y| op.of(x, y)),
             }
-            store(row, rounding);
+            rounding.store_each(row);
+        }
+        if rounding.has(Rule::InvalidIsZero) {
+            before_softmax(row);
         }
         softmax_row(row);
-        store(row, rounding);
+        rounding.store_each(row);
     }
 }
 
@@ -152,13 +157,6 @@ fn combine_row(row: &mut [f32], other: View, r: usize, f: impl Fn(f32, f32) -> f
             row.iter_mut().zip(other).for_each(|(x, y)| *x = f(*x, *y));
         }
         _ => row.iter_mut().enumerate().for_each(|(c, x)| *x = f(*x, other.at(r, c))),
-    }
-}
-
-#[inline(always)]
-fn store(row: &mut [f32], rounding: Rounding) {
-    if rounding != Rounding::F32 {
-        half::round_each(row);
     }
 }
 
@@ -182,7 +180,7 @@ mod tests {
                 View::strided(&data[h * size..], rows, size, row, 1)
             }
             let at = (size, n_heads * size);
-            for rounding in [Rounding::F32, Rounding::Ane] {
+            for rounding in [Rounding::F32, Rounding::ANE] {
                 let mut found = vec![0.0; n_queries * n_heads * size];
                 let mut rows = Rows::new(&mut found, n_queries, n_heads * size);
                 let after = vec![

@@ -8,41 +8,6 @@
 use super::Isa;
 use super::parallel;
 
-/// How the result of an op is stored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Rounding {
-    /// As the f32 it is.
-    #[default]
-    F32,
-    /// Rounded to the nearest fp16.
-    Fp16,
-    /// As the Neural Engine does: fp16, and products of matrices become infinite from
-    /// [`PRODUCT_LIMIT`].
-    Ane,
-}
-
-/// Where outputs of matrix products and convolutions on the Neural Engine become infinite.
-pub const PRODUCT_LIMIT: f32 = 32_768.0;
-
-impl Rounding {
-    /// Stores the results of an op that is no matrix product.
-    pub fn store(self, x: &mut [f32]) {
-        match self {
-            Rounding::F32 => {}
-            Rounding::Fp16 | Rounding::Ane => round(x),
-        }
-    }
-
-    /// Stores the results of a matrix product or convolution.
-    pub fn store_product(self, x: &mut [f32]) {
-        match self {
-            Rounding::F32 => {}
-            Rounding::Fp16 => round(x),
-            Rounding::Ane => round_and_limit(x),
-        }
-    }
-}
-
 /// The fp16 nearest to `x`, ties to even, from 65,520 on infinite; NaN keeps its sign and the top
 /// ten bits of its payload.
 #[inline(always)]
@@ -61,16 +26,6 @@ pub fn nearest_fp16(x: f32) -> f32 {
     f32::from_bits(sign | if bits > INFINITY { nan } else { finite })
 }
 
-/// [`nearest_fp16`], and infinite from [`PRODUCT_LIMIT`].
-///
-/// The limit is applied to the rounded number: 32,760 and above are stored as infinity, since the
-/// last fp16 below the limit is 32,752.
-#[inline(always)]
-pub fn nearest_fp16_limited(x: f32) -> f32 {
-    let y = nearest_fp16(x);
-    if y.abs() >= PRODUCT_LIMIT { f32::INFINITY.copysign(y) } else { y }
-}
-
 /// [`nearest_fp16`] of every number of a short slice, within a kernel.
 #[inline(always)]
 pub(super) fn round_each(x: &mut [f32]) {
@@ -83,14 +38,6 @@ pub(super) fn round_each(x: &mut [f32]) {
         Isa::Baseline => {}
     }
     x.iter_mut().for_each(|x| *x = nearest_fp16(*x));
-}
-
-/// [`nearest_fp16_limited`] of every number of a short slice, within a kernel.
-#[inline(always)]
-pub(super) fn round_and_limit_each(x: &mut [f32]) {
-    round_each(x);
-    let limit = |x: f32| if x.abs() >= PRODUCT_LIMIT { f32::INFINITY.copysign(x) } else { x };
-    x.iter_mut().for_each(|x| *x = limit(*x));
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -135,17 +82,8 @@ pub fn round(x: &mut [f32]) {
     parallel::pieces(x, 1, |_, x| round_piece(x));
 }
 
-/// [`nearest_fp16_limited`] of every number, in place.
-pub fn round_and_limit(x: &mut [f32]) {
-    parallel::pieces(x, 1, |_, x| round_and_limit_piece(x));
-}
-
 per_isa! {
     fn round_piece(x: &mut [f32]) = round_each
-}
-
-per_isa! {
-    fn round_and_limit_piece(x: &mut [f32]) = round_and_limit_each
 }
 
 #[cfg(test)]
@@ -202,27 +140,16 @@ mod tests {
     }
 
     #[test]
-    fn products_end_at_the_limit() {
-        let mut x = [32_752.0, 32_759.9, 32_760.0, -32_768.0, -1.0, f32::NAN];
-        round_and_limit(&mut x);
-        assert_eq!(x[..5], [32_752.0, 32_752.0, f32::INFINITY, f32::NEG_INFINITY, -1.0]);
-        assert!(x[5].is_nan());
-    }
-
-    #[test]
     fn slices_get_the_bits_of_the_definition() {
         let step = if cfg!(miri) { 40_000_003 } else { 4_001 };
         let x: Vec<f32> = (0..u32::MAX).step_by(step).map(f32::from_bits).collect();
         let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
         // 61 is no multiple of a register: the last numbers go through the definition.
         for x in x.chunks(61) {
-            let (mut plain, mut limited) = (x.to_vec(), x.to_vec());
-            round(&mut plain);
-            round_and_limit(&mut limited);
+            let mut rounded = x.to_vec();
+            round(&mut rounded);
             let expected: Vec<f32> = x.iter().map(|x| nearest_fp16(*x)).collect();
-            assert_eq!(bits(&plain), bits(&expected));
-            let expected: Vec<f32> = x.iter().map(|x| nearest_fp16_limited(*x)).collect();
-            assert_eq!(bits(&limited), bits(&expected));
+            assert_eq!(bits(&rounded), bits(&expected));
         }
     }
 

@@ -58,7 +58,7 @@ pub(super) fn wide_sum(x: &[f32], f: impl Fn(f64) -> f64) -> f64 {
 
 /// The result of joining all numbers with `pick`, whose order must not matter.
 #[inline(always)]
-pub(super) fn pick(x: &[f32], start: f32, pick: impl Fn(f32, f32) -> f32) -> f32 {
+pub(crate) fn pick(x: &[f32], start: f32, pick: impl Fn(f32, f32) -> f32) -> f32 {
     let (chunks, rest) = x.as_chunks::<N>();
     let mut picked = [start; N];
     for chunk in chunks {
@@ -84,7 +84,7 @@ fn fold<T: Copy>(mut x: [T; N], join: impl Fn(T, T) -> T) -> T {
 
 /// The larger number; NaN when either is.
 #[inline(always)]
-pub(super) fn larger(a: f32, b: f32) -> f32 {
+pub(crate) fn larger(a: f32, b: f32) -> f32 {
     if a > b || a.is_nan() { a } else { b }
 }
 

@@ -15,11 +15,12 @@ pub mod half;
 pub mod layer_norm;
 pub mod math;
 pub mod reduce;
+pub mod rounding;
 pub mod softmax;
 pub mod strided;
 pub mod unary;
 
-mod lanes;
+pub(crate) mod lanes;
 mod parallel;
 
 pub use isa::Isa;

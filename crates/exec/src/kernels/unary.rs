@@ -1,6 +1,8 @@
 //! Functions of one number, over slices.
 
+use super::rounding::Rounding;
 use super::{math, parallel};
+use crate::ane::table::{Table, table};
 
 /// A function of one number; each names its definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +54,23 @@ impl Unary {
 /// Replaces every number by `op` of it.
 pub fn map(op: Unary, x: &mut [f32]) {
     parallel::pieces(x, 1, |_, x| map_piece(op, x));
+}
+
+/// [`map`], by the engine's table where `rounding` has one.
+pub(crate) fn map_as(op: Unary, x: &mut [f32], rounding: Rounding) {
+    match table(op, rounding) {
+        Some(table) => parallel::pieces(x, 1, |_, x| look_up(table, x)),
+        None => map(op, x),
+    }
+}
+
+per_isa! {
+    fn look_up(table: &Table, x: &mut [f32]) = look_up_each
+}
+
+#[inline(always)]
+fn look_up_each(table: &Table, x: &mut [f32]) {
+    x.iter_mut().for_each(|x| *x = table.of(*x));
 }
 
 per_isa! {

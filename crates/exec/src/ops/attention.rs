@@ -4,6 +4,8 @@ use russet_ir::Value;
 use russet_ir::ops::{Dequantize, Quantize, ScaledDotProductAttention};
 
 use super::{Operands, checked_len};
+use crate::ane::Rule;
+use crate::ane::special::before_softmax_along;
 use crate::kernels::gemm::{Epilogue, Rows, View, multiply};
 use crate::kernels::softmax::softmax;
 use crate::kernels::strided;
@@ -50,6 +52,7 @@ pub(super) fn scaled_dot_product(
             scores.iter_mut().zip(&mask[i * l * s..]).for_each(|(v, m)| *v += m);
             x.rounding.store(&mut scores);
         }
+        before_softmax_along(&mut scores, s, 1, x.rounding);
         softmax(&mut scores, s, 1);
         x.rounding.store(&mut scores);
         let value = View::new(&v[i * s * features..][..s * features], s, features);
@@ -128,5 +131,9 @@ pub(super) fn dequantize(x: &Operands<'_>, op: &Dequantize) -> Result<Array, Exe
         let (scale, zero) = of(i);
         (v as f32 - zero) * scale
     };
-    Ok(x.stored(a.shape.clone(), ints.iter().enumerate().map(number).collect()))
+    let numbers = ints.iter().enumerate().map(number).collect();
+    match x.rounding.has(Rule::Int8Products) {
+        true => Ok(Array::f32(a.shape.clone(), numbers)),
+        false => Ok(x.stored(a.shape.clone(), numbers)),
+    }
 }

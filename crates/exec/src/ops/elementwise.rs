@@ -7,8 +7,9 @@ use russet_ir::{Calculation, DType, Op, Value};
 
 use super::unary::gelu_sigmoid;
 use super::{Operands, checked_len};
+use crate::ane::Rule;
 use crate::kernels::binary::{Binary, broadcast_shape, combine};
-use crate::kernels::unary::{Unary, map as map_kernel};
+use crate::kernels::unary::{Unary, map_as};
 use crate::{Array, ExecError, Numbers};
 
 /// One binary op: on floats and on integers.
@@ -57,6 +58,10 @@ pub(super) fn binary(
     match (&a.data, &b.data) {
         (Numbers::F32(p), Numbers::F32(q)) => {
             let mut out = vec![0.0; n];
+            if x.rounding.has(Rule::PowOfTwo) && matches!(op.float, Binary::Pow) {
+                let squares = zip(p, &a.shape, q, &b.shape, &shape).map(|(_, y)| y * y);
+                return Ok(x.stored(shape.clone(), squares.collect()));
+            }
             combine(op.float, (p, &a.shape), (q, &b.shape), &shape, &mut out);
             Ok(x.stored(shape, out))
         }
@@ -256,7 +261,7 @@ pub(super) fn activation(x: &Operands<'_>, op: &Op) -> Result<Array, ExecError> 
                 return Ok(Array::i32(a.shape.clone(), squares));
             }
             let mut out = x.floats(&a)?.to_vec();
-            map_kernel(kernel, &mut out);
+            map_as(kernel, &mut out, x.rounding);
             Ok(x.stored(a.shape.clone(), out))
         }
         (None, Op::Gelu(op)) => gelu_sigmoid(x, op.x),

@@ -26,8 +26,8 @@ use std::borrow::Cow;
 use russet_ir::ops::{Classify, ListWrite};
 use russet_ir::{Op, Value};
 
-use crate::kernels::half::Rounding;
 use crate::kernels::reduce::Reduction;
+use crate::kernels::rounding::Rounding;
 use crate::{Array, ExecError, Numbers};
 
 pub(crate) use elementwise::unary_kernel;

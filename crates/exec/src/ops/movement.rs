@@ -7,6 +7,7 @@ use russet_ir::ops::{
 use russet_ir::{Tensor, resolve_axis};
 
 use super::{Operands, checked_len, moved};
+use crate::ane::{Rule, special};
 use crate::kernels::strided::{self, Part};
 use crate::{Array, ExecError, Numbers};
 
@@ -184,7 +185,19 @@ fn slice(a: &Array, axes: &[SliceAxis]) -> Result<Array, ExecError> {
 
 pub(super) fn slice_by_index(x: &Operands<'_>, op: &SliceByIndex) -> Result<Array, ExecError> {
     let a = x.array(op.x)?;
-    slice(&a, &slice_axes(x, op, &a.shape)?)
+    let axes = slice_axes(x, op, &a.shape)?;
+    Ok(cropped(x, slice(&a, &axes)?, &axes))
+}
+
+/// A slice as the engine passes it on: one that begins inside a row has a limit on some chips.
+fn cropped(x: &Operands<'_>, mut made: Array, axes: &[SliceAxis]) -> Array {
+    if let Numbers::F32(numbers) = &mut made.data
+        && x.rounding.has(Rule::OffsetSlice)
+        && axes.last().is_some_and(|axis| axis.start > 0)
+    {
+        special::cropped(numbers);
+    }
+    made
 }
 
 /// What a slice takes along each axis of a shape.
@@ -222,7 +235,8 @@ pub(super) fn slice_by_size(x: &Operands<'_>, op: &SliceBySize) -> Result<Array,
             .then_some(chosen)
             .ok_or_else(|| x.fail(format!("{taken} from {} of axis {i}, which has {n}", begin[i])))
     };
-    slice(&a, &(0..a.shape.len()).map(axis).collect::<Result<Vec<_>, _>>()?)
+    let axes = (0..a.shape.len()).map(axis).collect::<Result<Vec<_>, _>>()?;
+    Ok(cropped(x, slice(&a, &axes)?, &axes))
 }
 
 pub(super) fn gather(x: &Operands<'_>, op: &Gather) -> Result<Array, ExecError> {

@@ -8,7 +8,7 @@ use crate::kernels::conv::{Windows, convolve};
 use crate::kernels::gemm::{
     Activation, Bias, Epilogue, Product, Rows, View, multiply, multiply_each,
 };
-use crate::kernels::half::Rounding;
+use crate::kernels::rounding::Rounding;
 use crate::kernels::strided;
 use crate::{Array, ExecError};
 

@@ -5,6 +5,8 @@ use russet_ir::ops::{LayerNorm, Softmax};
 
 use super::elementwise::places;
 use super::{Operands, checked_len};
+use crate::ane::Rule;
+use crate::ane::special::{before_softmax_along, log_sum_exp};
 use crate::kernels::layer_norm::{Affine, layer_norm as norm_kernel};
 use crate::kernels::reduce::{Reduction, reduce as reduce_kernel};
 use crate::kernels::softmax::softmax as softmax_kernel;
@@ -16,6 +18,7 @@ pub(super) fn softmax(x: &Operands<'_>, op: &Softmax) -> Result<Array, ExecError
     let axis = x.axis(op.axis, a.shape.len())?;
     let inner = a.shape[axis + 1..].iter().product();
     let mut out = x.floats(&a)?.to_vec();
+    before_softmax_along(&mut out, a.shape[axis], inner, x.rounding);
     softmax_kernel(&mut out, a.shape[axis], inner);
     Ok(x.stored(a.shape.clone(), out))
 }
@@ -82,15 +85,24 @@ pub(super) fn reduce(
         let rows = rows(ints, &a.shape, &over, out.len());
         return Ok(Array::i32(shape, rows.iter().map(|row| of_ints(op, row)).collect()));
     }
-    reduce_kernel(op, x.floats(&a)?, &a.shape, &over, &mut out);
-    Ok(x.stored(shape, out))
+    let floats = x.floats(&a)?;
+    if op == Reduction::LogSumExp && x.rounding.has(Rule::LogSumExpCollapse) {
+        let rows = rows(floats, &a.shape, &over, out.len());
+        return Ok(x.stored(shape, rows.iter().map(|row| log_sum_exp(row)).collect()));
+    }
+    reduce_kernel(op, floats, &a.shape, &over, &mut out);
+    match op {
+        Reduction::Max | Reduction::Min | Reduction::Product => x.rounding.store(&mut out),
+        _ => x.rounding.store_sums(&mut out),
+    }
+    Ok(Array::f32(shape, out))
 }
 
-/// The integers of each result.
-fn rows(ints: &[i32], shape: &[usize], over: &[bool], n_results: usize) -> Vec<Vec<i32>> {
+/// The numbers of each result.
+fn rows<T: Copy>(x: &[T], shape: &[usize], over: &[bool], n_results: usize) -> Vec<Vec<T>> {
     let kept: Vec<usize> = shape.iter().zip(over).map(|(&n, &o)| if o { 1 } else { n }).collect();
     let mut rows = vec![Vec::new(); n_results];
-    places(&kept, shape).into_iter().zip(ints).for_each(|(at, &i)| rows[at].push(i));
+    places(&kept, shape).into_iter().zip(x).for_each(|(at, &i)| rows[at].push(i));
     rows
 }
 

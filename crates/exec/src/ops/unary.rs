@@ -8,6 +8,7 @@ use russet_ir::{Number, Op, Value};
 
 use super::Operands;
 use super::elementwise::clip;
+use crate::ane::special::{self, from_odd_pi};
 use crate::kernels::binary::Binary;
 use crate::kernels::math;
 use crate::{Array, ExecError, Numbers};
@@ -18,20 +19,25 @@ pub(super) fn unary(x: &Operands<'_>, op: &Op) -> Result<Array, ExecError> {
         Op::Abs(op) => either(x, op.x, f32::abs, i32::wrapping_abs),
         Op::Acos(op) => wide(x, op.x, f64::acos),
         Op::Asin(op) => wide(x, op.x, f64::asin),
-        Op::Atan(op) => wide(x, op.x, f64::atan),
+        Op::Atan(op) => {
+            wide(x, op.x, |v| special::seam(v.atan(), (v.abs() - 1.0).abs(), x.rounding))
+        }
         Op::Atanh(op) => wide(x, op.x, f64::atanh),
         Op::Ceil(op) => map(x, op.x, f32::ceil),
         Op::Clip(op) => map(x, op.x, |v| clip(v, op.alpha, op.beta)),
-        Op::Cos(op) => wide(x, op.x, f64::cos),
+        Op::Cos(op) => wide(x, op.x, |v| special::seam(v.cos(), from_odd_pi(v), x.rounding)),
         Op::Cosh(op) => wide(x, op.x, f64::cosh),
         Op::Exp2(op) => exp2(x, op),
         Op::Floor(op) => map(x, op.x, f32::floor),
         Op::Inverse(op) => map(x, op.x, |v| 1.0 / (v + op.epsilon)),
-        Op::Log(op) => wide(x, op.x, |v| (v + f64::from(op.epsilon)).ln()),
+        Op::Log(op) => map(x, op.x, |v| {
+            let v = f64::from(v) + f64::from(op.epsilon);
+            special::log(v, v.ln() as f32, x.rounding)
+        }),
         Op::Round(op) => map(x, op.x, f32::round_ties_even),
         Op::Rsqrt(op) => map(x, op.x, |v| 1.0 / (v + op.epsilon).sqrt()),
         Op::Sign(op) => either(x, op.x, sign, i32::signum),
-        Op::Sin(op) => wide(x, op.x, f64::sin),
+        Op::Sin(op) => wide(x, op.x, |v| special::seam(v.sin(), from_odd_pi(v), x.rounding)),
         Op::Sinh(op) => wide(x, op.x, f64::sinh),
         Op::Tan(op) => wide(x, op.x, f64::tan),
         Op::Threshold(op) => threshold(x, op),
@@ -49,7 +55,9 @@ pub(super) fn unary(x: &Operands<'_>, op: &Op) -> Result<Array, ExecError> {
             wide(x, op.x, |v| f64::from(op.alpha) * (f64::from(op.beta) * v).tanh())
         }
         Op::SigmoidHard(op) => map(x, op.x, |v| clip(op.alpha * v + op.beta, 0.0, 1.0)),
-        Op::Softplus(op) => wide(x, op.x, softplus),
+        Op::Softplus(op) => {
+            map(x, op.x, |v| special::softplus(v.into(), softplus(v.into()) as f32, x.rounding))
+        }
         Op::SoftplusParametric(op) => softplus_parametric(x, op),
         Op::Softsign(op) => map(x, op.x, |v| v / (1.0 + v.abs())),
         Op::ThresholdedRelu(op) => map(x, op.x, |v| if v < op.alpha { 0.0 } else { v }),
@@ -131,7 +139,9 @@ fn softplus_parametric(x: &Operands<'_>, op: &SoftplusParametric) -> Result<Arra
         return Err(x.fail("alpha and beta are of different lengths"));
     }
     per_channel(x, op.x, alpha.len(), |c, v| {
-        (f64::from(alpha[c]) * softplus(f64::from(beta[c]) * f64::from(v))) as f32
+        let v = f64::from(beta[c]) * f64::from(v);
+        (f64::from(alpha[c]) * f64::from(special::softplus(v, 1.0, x.rounding)) * softplus(v))
+            as f32
     })
 }
 

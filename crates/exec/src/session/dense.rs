@@ -14,10 +14,11 @@ use super::Fuse;
 use super::buffer::Buffer;
 use super::run::Run;
 use crate::ExecError;
+use crate::ane::{Rule, node};
 use crate::kernels::gemm::{
     Activation, Bias, Epilogue, Operand, PackedRight, Rows, View, multiply,
 };
-use crate::kernels::half::Rounding;
+use crate::kernels::rounding::Rounding;
 use crate::kernels::strided::{self, Axis};
 use crate::kernels::unary::Unary;
 use crate::ops::{checked_len, unary_kernel};
@@ -34,6 +35,8 @@ pub(super) struct Dense {
     /// Products that share `x` are one, whose columns are these values'.
     pub outs: Vec<Out>,
     depth: usize,
+    /// Of the product and all that it takes along.
+    rounding: Rounding,
 }
 
 /// A weight, `[outputs, depth]`.
@@ -103,7 +106,7 @@ impl Packs {
         for t in &weights {
             let first = all.len();
             all.extend(t.to_f32());
-            rounding.store(&mut all[first..]);
+            rounding.store_weight(&mut all[first..], t.is_compressed());
         }
         let n_out = weights.iter().map(|t| t.shape[0] as usize).sum();
         let view = View::new(&all, n_out, depth);
@@ -214,6 +217,16 @@ impl Draft {
         self
     }
 
+    /// The rounding of all that is taken along: whether a residual sum is wide depends on the sum.
+    fn rounding(&self, g: &Graph, rounding: Rounding) -> Rounding {
+        match (rounding, self.taken.last()) {
+            (Rounding::Ane(rules), Some(&last)) if !node::is_residual(g, &g.node(last).op) => {
+                Rounding::Ane(rules.with(Rule::Fp16Residual))
+            }
+            _ => rounding,
+        }
+    }
+
     fn joins(&self, other: &Draft) -> bool {
         let plain = |d: &Draft| d.taken.len() == 1;
         let key = |d: &Draft| (d.x, d.depth, d.bias.is_some());
@@ -247,8 +260,9 @@ pub(super) fn only_user(g: &Graph, v: Value) -> Option<NodeId> {
 impl Dense {
     fn packed(g: &Graph, group: &[Draft], rounding: Rounding, packs: &mut Packs) -> Dense {
         let floats = |v: Value| {
-            let mut x = g.weight(v).expect("checked when drafted").to_f32();
-            rounding.store(&mut x);
+            let t = g.weight(v).expect("checked when drafted");
+            let mut x = t.to_f32();
+            rounding.store_weight(&mut x, t.is_compressed());
             x
         };
         let weight = |d: &Draft| {
@@ -274,6 +288,7 @@ impl Dense {
             residual: first.residual,
             outs,
             depth: first.depth,
+            rounding: first.rounding(g, rounding),
         }
     }
 
@@ -320,7 +335,7 @@ impl Dense {
             bias: self.bias.as_deref().map_or(Bias::None, Bias::PerColumn),
             activation: self.activation,
             residual: residual.as_ref().map(|r| r.matrix(&rows, col).expect("made so")),
-            rounding: run.rounding(),
+            rounding: self.rounding,
         };
         if n_rows * n_out > 0 {
             let rows = Rows::new(&mut out, n_rows, n_out);
@@ -361,7 +376,7 @@ impl Dense {
         parts.into_par_iter().for_each(|(first, n, out)| {
             let depth = self.depth as u64;
             let mut rows = t.elements(first as u64 * depth, n as u64 * depth);
-            whole.rounding.store(&mut rows);
+            whole.rounding.store_weight(&mut rows, true);
             let epilogue = Epilogue {
                 bias: match whole.bias {
                     Bias::PerColumn(b) => Bias::PerColumn(&b[first..first + n]),

@@ -18,8 +18,9 @@ use std::time::Instant;
 
 use russet_ir::{DType, Graph, NodeId, Op, Tensor, Type, Value};
 
-use crate::env::{checked_inputs, named, stored, table_lookup};
-use crate::kernels::half::Rounding;
+use crate::ane::{Ane, Family};
+use crate::env::{checked_inputs, decoded, named, stored, table_lookup};
+use crate::kernels::rounding::Rounding;
 use crate::{Array, ExecError};
 use buffer::Slot;
 pub use dense::Packs;
@@ -33,16 +34,23 @@ pub enum Arithmetic {
     /// 32-bit floats throughout; fp16 types are not rounded.
     #[default]
     F32,
-    /// As the Neural Engine computes: every result is stored as fp16, sums are wide, and products
-    /// of matrices are infinite from 32768.
-    Ane,
+    /// Every result is stored as bf16, sums are wide, as GPUs have it.
+    Bf16,
+    /// As the Neural Engine computes.
+    Ane(Ane),
 }
 
 impl Arithmetic {
+    /// As the engine of the default family computes.
+    pub const ANE: Arithmetic = Arithmetic::Ane(Ane::of(Family::H16));
+    /// fp16 storage with wide sums, and no other rule of an engine.
+    pub const FP16: Arithmetic = Arithmetic::Ane(Ane::fp16());
+
     pub(crate) fn rounding(self) -> Rounding {
         match self {
             Arithmetic::F32 => Rounding::F32,
-            Arithmetic::Ane => Rounding::Ane,
+            Arithmetic::Bf16 => Rounding::Bf16,
+            Arithmetic::Ane(ane) => Rounding::Ane(ane.rules),
         }
     }
 }
@@ -225,8 +233,7 @@ impl Session {
                     if dtype == DType::String || is_large(&t) {
                         continue;
                     }
-                    let array = Array::from_tensor(&t).ok_or(ExecError::DType { dtype })?;
-                    self.constants[v.index()] = Slot::of(stored(array, self.rounding));
+                    self.constants[v.index()] = Slot::of(decoded(&t, self.rounding)?);
                 }
             }
         }

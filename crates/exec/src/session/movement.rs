@@ -8,13 +8,19 @@ use russet_ir::{Op, Type, Value};
 use super::buffer::{Buffer, Slot};
 use super::run::Run;
 use crate::ExecError;
+use crate::ane::Rule;
+use crate::kernels::rounding::Rounding;
 use crate::kernels::strided::{self, Axis};
 use crate::ops::checked_len;
 
 impl Run<'_> {
-    /// Floats as other floats: what is stored is rounded already.
+    /// Floats as other floats: what is stored is rounded already, but for sums that are kept wide.
     pub(super) fn cast(&mut self, op: &Cast, out: Value) -> Result<bool, ExecError> {
-        let Some(x) = self.float(op.x).filter(|_| op.dtype.is_float()) else { return Ok(false) };
+        let rounding = self.session.rounding;
+        let rounded = rounding == Rounding::F32 || rounding.has(Rule::Fp16Residual);
+        let Some(x) = self.float(op.x).filter(|_| op.dtype.is_float() && rounded) else {
+            return Ok(false);
+        };
         self.put(out, x);
         Ok(true)
     }
@@ -22,6 +28,11 @@ impl Run<'_> {
     pub(super) fn slice(&mut self, op: &SliceByIndex, out: Value) -> Result<bool, ExecError> {
         let Some(x) = self.float(op.x) else { return Ok(false) };
         let Some(chosen) = self.chosen(op, &x)? else { return Ok(false) };
+        // A slice that changes numbers is no view.
+        let inside = chosen.last().is_some_and(|s| s.start > 0);
+        if inside && self.rounding().has(Rule::OffsetSlice) {
+            return Ok(false);
+        }
         self.put(out, part(&x, &chosen));
         Ok(true)
     }

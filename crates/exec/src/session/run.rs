@@ -10,11 +10,13 @@ use russet_ir::{NodeId, Op, Type, Value};
 
 use super::buffer::{Buffer, Matrices, Slot};
 use super::{Kind, Session, Step};
-use crate::env::{Env, stored, table_lookup};
+use crate::ane::node;
+use crate::ane::special::before_softmax_along;
+use crate::env::{Env, decoded, stored, table_lookup};
 use crate::kernels::binary::{Binary, broadcast_shape, combine_views};
 use crate::kernels::gemm::{Activation, Epilogue, Product, Rows, multiply_each};
-use crate::kernels::half::Rounding;
 use crate::kernels::layer_norm::{Affine, layer_norm};
+use crate::kernels::rounding::Rounding;
 use crate::kernels::softmax::softmax;
 use crate::kernels::strided::{self, Axis};
 use crate::kernels::unary;
@@ -57,12 +59,13 @@ pub(super) struct Run<'s> {
     pool: Pool,
     /// Values the current step is the last to read.
     last_uses: &'s [Value],
+    rounding: Rounding,
 }
 
 impl<'s> Run<'s> {
     pub fn new(session: &'s Session, pool: Pool) -> Run<'s> {
         let slots = vec![Slot::Empty; session.graph.n_values()];
-        Run { session, slots, pool, last_uses: &[] }
+        Run { session, slots, pool, last_uses: &[], rounding: session.rounding }
     }
 
     /// Every buffer, to be used by the next run.
@@ -73,12 +76,14 @@ impl<'s> Run<'s> {
         self.pool
     }
 
+    /// Of the op that is being run.
     pub fn rounding(&self) -> Rounding {
-        self.session.rounding
+        self.rounding
     }
 
     pub fn step(&mut self, step: &'s Step) -> Result<(), ExecError> {
         self.last_uses = &step.last_uses;
+        self.rounding = self.session.rounding;
         match &step.kind {
             Kind::Product(p) => p.run(self),
             Kind::Attention(a) if a.run(self)? => Ok(()),
@@ -91,6 +96,7 @@ impl<'s> Run<'s> {
 
     fn op(&mut self, id: NodeId) -> Result<(), ExecError> {
         let node = self.session.graph.node(id);
+        self.rounding = node::rounding(&self.session.graph, &node.op, self.session.rounding);
         match self.fast(&node.op, &node.outputs)? {
             true => Ok(()),
             false => self.plain(id),
@@ -160,11 +166,7 @@ impl<'s> Run<'s> {
                 Ok(Cow::Owned(Array::f32(b.shape(), data)))
             }
             Slot::Empty => match self.session.graph.weight(v) {
-                Some(t) => {
-                    let dtype = t.dtype;
-                    let array = Array::from_tensor(&t).ok_or(ExecError::DType { dtype })?;
-                    Ok(Cow::Owned(stored(array, self.rounding())))
-                }
+                Some(t) => decoded(&t, self.session.rounding).map(Cow::Owned),
                 None => Err(self.fail("a value was never computed")),
             },
         }
@@ -215,7 +217,7 @@ impl<'s> Run<'s> {
         let Some(&out) = outputs.first() else { return Ok(false) };
         if let Some((kernel, v)) = unary_kernel(op) {
             let Some((mut data, axes)) = self.owned(v) else { return Ok(false) };
-            unary::map(kernel, &mut data);
+            unary::map_as(kernel, &mut data, self.rounding());
             self.put_owned(out, data, axes);
             return Ok(true);
         }
@@ -230,6 +232,7 @@ impl<'s> Run<'s> {
                     return Err(self.fail(format!("axis {} of rank {}", op.axis, axes.len())));
                 };
                 let (n, inner) = line(&axes, axis);
+                before_softmax_along(&mut data, n, inner, self.rounding());
                 softmax(&mut data, n, inner);
                 self.put_owned(out, data, axes);
                 Ok(true)
@@ -438,7 +441,7 @@ impl<'s> Run<'s> {
     /// An op with blocks: all that is known so far becomes an environment of its own.
     fn with_blocks(&mut self, id: NodeId) -> Result<Vec<Array>, ExecError> {
         let graph = &self.session.graph;
-        let mut env = Env::empty(graph, self.rounding());
+        let mut env = Env::empty(graph, self.session.rounding);
         for (v, _) in graph.values() {
             if !matches!(self.slots[v.index()], Slot::Empty) {
                 env.put(v, self.array(v)?.into_owned());

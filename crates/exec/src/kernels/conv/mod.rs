@@ -206,12 +206,17 @@ pub fn convolve<'e>(
     if depth == 0 || w.plane() == 0 {
         out.fill(0.0);
     }
-    if let Some(frame) = framed::Frame::of(w).filter(|_| outputs > 1 && depth > 0 && w.plane() > 0)
-    {
+    // One output alone is a sum of shifted rows, which knows no tiles.
+    let rounding = epilogue(0).rounding;
+    let by_row = outputs == 1 && !rounding.adds_in_tiles();
+    // Nor does a frame.
+    let plain_sums = !rounding.adds_in_tiles() && rounding.sums_from() == 0.0;
+    let can_frame = outputs > 1 && depth > 0 && w.plane() > 0 && plain_sums;
+    if let Some(frame) = framed::Frame::of(w).filter(|_| can_frame) {
         return framed::convolve(&frame, (groups, outputs), input, weight, out, epilogue);
     }
-    let step = match outputs {
-        1 => n_places,
+    let step = match by_row {
+        true => n_places,
         _ => (PATCHES / depth.clamp(1, CHAIN)).clamp(32, 4096).min(n_places),
     };
     let mut tasks = Vec::new();
@@ -222,7 +227,7 @@ pub fn convolve<'e>(
         }
     }
     // Rows of long sums lie so far apart that a tile of them would not stay in the cache.
-    let packed: Vec<Vec<PackedLeft>> = match outputs > 1 && depth > CHAIN {
+    let packed: Vec<Vec<PackedLeft>> = match !by_row && depth > CHAIN {
         true => (0..groups).map(|group| packed_chains(w, outputs, weight, group)).collect(),
         false => vec![Vec::new(); groups],
     };
@@ -231,7 +236,7 @@ pub fn convolve<'e>(
         let planes = &input[i * group_input..][..group_input];
         let weight = &weight[group * outputs * depth..][..outputs * depth];
         let epilogue = epilogue(group);
-        if outputs == 1 {
+        if by_row {
             return by_rows(w, planes, weight, out, &epilogue);
         }
         let tile = Tile { w, planes, outputs, first };
@@ -290,10 +295,11 @@ impl Tile<'_> {
         let n = out.n_cols();
         out.iter_mut().for_each(|row| row.fill(0.0));
         memory.products.resize(self.outputs * n, 0.0);
+        let unstored = Epilogue { rounding: epilogue.rounding.unstored(), ..Epilogue::default() };
         for (weight, part) in weights.iter().zip(chains(self.w.depth())) {
             let patches = self.gather(part, n, &mut memory.patches);
             let rows = Rows::new(&mut memory.products, self.outputs, n);
-            multiply(weight, patches, rows, &Epilogue::default());
+            multiply(weight, patches, rows, &unstored);
             for (row, products) in out.iter_mut().zip(memory.products.chunks_exact(n)) {
                 row.iter_mut().zip(products).for_each(|(y, p)| *y += p);
             }
@@ -325,13 +331,14 @@ fn by_rows(
     mut out: Rows<'_>,
     epilogue: &Epilogue<'_>,
 ) {
+    let start = epilogue.rounding.sums_from();
     for row in out.iter_mut() {
-        row.fill(0.0);
+        row.fill(start);
         let mut chain = Vec::new();
         for (k, &weight) in weight.iter().enumerate() {
             if k % CHAIN == 0 && k > 0 {
                 chain.clear();
-                chain.resize(row.len(), 0.0);
+                chain.resize(row.len(), start);
             }
             let (channel, tap) = (k / w.n_taps(), k % w.n_taps());
             let plane = &planes[channel * w.plane()..][..w.plane()];
@@ -339,7 +346,10 @@ fn by_rows(
             w.accumulate(plane, tap, weight, to);
             let ends = (k + 1) % CHAIN == 0 || k + 1 == w.depth();
             if k >= CHAIN && ends {
-                row.iter_mut().zip(&chain).for_each(|(y, p)| *y += p);
+                row.iter_mut().zip(&chain).for_each(|(y, p)| *y += p - start);
+            }
+            if k < CHAIN && ends {
+                row.iter_mut().for_each(|y| *y -= start);
             }
         }
     }

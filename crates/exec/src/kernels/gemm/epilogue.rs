@@ -1,8 +1,10 @@
 //! What happens to a product before it leaves the cache: bias, activation, residual, rounding.
 
 use super::matrix::{Rows, View};
-use crate::kernels::half::{self, Rounding};
+use crate::ane::table::{self, Table};
 use crate::kernels::math;
+use crate::kernels::rounding::Rounding;
+use crate::kernels::unary::Unary;
 use std::ops::Range;
 
 /// The steps after a matrix product, in this order; the default is none.
@@ -75,29 +77,19 @@ impl Epilogue<'_> {
         if self.is_none() {
             return;
         }
+        let table = self.activation.unary().and_then(|op| table::table(op, self.rounding));
         for (r, out) in (row..).zip(out) {
             let out = &mut out[cols.clone()];
             self.add_bias(out, r, col);
-            match self.rounding {
-                Rounding::F32 => {}
-                Rounding::Fp16 => half::round_each(out),
-                Rounding::Ane => half::round_and_limit_each(out),
-            }
+            self.rounding.store_product_each(out);
             if self.activation != Activation::None {
-                self.activation.apply(out);
-                self.store(out);
+                self.activation.apply(out, table);
+                self.rounding.store_each(out);
             }
             if let Some(residual) = self.residual {
                 add_row(out, residual, r, col);
-                self.store(out);
+                self.rounding.of_residual().store_each(out);
             }
-        }
-    }
-
-    #[inline(always)]
-    fn store(&self, out: &mut [f32]) {
-        if self.rounding != Rounding::F32 {
-            half::round_each(out);
         }
     }
 
@@ -112,8 +104,22 @@ impl Epilogue<'_> {
 }
 
 impl Activation {
+    /// The same as a function of its own.
+    fn unary(self) -> Option<Unary> {
+        match self {
+            Activation::None => None,
+            Activation::Gelu => Some(Unary::Gelu),
+            Activation::GeluTanh => Some(Unary::GeluTanh),
+            Activation::Relu => Some(Unary::Relu),
+            Activation::Silu => Some(Unary::Silu),
+        }
+    }
+
     #[inline(always)]
-    fn apply(self, out: &mut [f32]) {
+    fn apply(self, out: &mut [f32], table: Option<&Table>) {
+        if let Some(table) = table {
+            return out.iter_mut().for_each(|x| *x = table.of(*x));
+        }
         match self {
             Activation::None => {}
             Activation::Gelu => out.iter_mut().for_each(|x| *x = math::gelu(*x)),

@@ -9,6 +9,7 @@
 //! ([`PackedRight`]) or on the fly. The left operand is read where it lies, rows or columns; when
 //! it is the constant one ([`PackedLeft`]), its strips save a few percent.
 
+mod engine;
 mod epilogue;
 mod matrix;
 mod shifted;
@@ -322,9 +323,25 @@ impl Task for Run<'_> {
         if right.depth == 0 {
             out.rows.iter_mut().for_each(|row| row.fill(0.0));
         }
+        let rounding = epilogue.rounding;
+        let start = rounding.sums_from();
         for (strip, begin) in (first..).zip((0..n_cols).step_by(right.width)) {
             let cols = begin..n_cols.min(begin + right.width);
-            tile::strip(simd, left, right, strip, row, &mut out.rows, cols.clone());
+            if start != 0.0 || rounding.adds_in_tiles() {
+                out.rows.iter_mut().for_each(|row| row[cols.clone()].fill(start));
+            }
+            if rounding.adds_in_tiles() {
+                let sums = (&mut out.rows[..], cols.clone());
+                engine::strip(left, right, strip, (row, S::ROWS), sums, rounding);
+            } else {
+                let cols = (cols.clone(), start != 0.0);
+                tile::strip(simd, left, right, strip, row, &mut out.rows, cols);
+            }
+            if start != 0.0 {
+                for row in out.rows.iter_mut() {
+                    row[cols.clone()].iter_mut().for_each(|x| *x -= start);
+                }
+            }
             epilogue.apply(&mut out.rows, cols, (row, col + begin));
         }
     }

@@ -1,5 +1,6 @@
 use super::*;
-use crate::kernels::half::Rounding;
+use crate::ane::{Rule, RuleSet};
+use crate::kernels::rounding::Rounding;
 
 const ISAS: [Isa; 3] = [Isa::Baseline, Isa::Avx2, Isa::Avx512];
 
@@ -97,7 +98,7 @@ fn the_epilogue_takes_its_steps_in_order() {
     let mut plain = vec![0.0; m * n];
     multiply_plainly(left, right, &mut Rows::new(&mut plain, m, n));
     for bias in [Bias::None, Bias::PerRow(&rows), Bias::PerColumn(&cols)] {
-        for rounding in [Rounding::F32, Rounding::Fp16, Rounding::Ane] {
+        for rounding in [Rounding::F32, Rounding::Bf16, Rounding::FP16] {
             let epilogue =
                 Epilogue { bias, activation: Activation::Silu, residual: Some(residual), rounding };
             let mut found = vec![0.0; m * n];
@@ -124,9 +125,61 @@ fn the_epilogue_takes_its_steps_in_order() {
 fn large_products_become_infinite_on_the_engine() {
     let (left, right) = (View::new(&[200.0, -200.0], 2, 1), View::new(&[200.0, 100.0], 1, 2));
     let mut out = [0.0; 4];
-    let epilogue = Epilogue { rounding: Rounding::Ane, ..Epilogue::default() };
+    let epilogue = Epilogue { rounding: Rounding::ANE, ..Epilogue::default() };
     multiply(left, right, Rows::new(&mut out, 2, 2), &epilogue);
     assert_eq!(out, [f32::INFINITY, 20_000.0, f32::NEG_INFINITY, -20_000.0]);
+}
+
+/// The engine's sums, one product after another.
+fn added_as_the_engine_does(a: &[f32], b: &[f32], rounding: Rounding) -> f32 {
+    let mut sum = 0.0f64;
+    for (a, b) in a.chunks(4).zip(b.chunks(4)) {
+        let mut tile = 0.0f32;
+        let keep = |x: f32| match rounding.has(Rule::FlushDenormals) {
+            true if x.abs() < 6.1e-5 => 0.0,
+            _ => x,
+        };
+        let step = |x: f64| (x * 65_536.0).round_ties_even() / 65_536.0;
+        for (a, b) in a.iter().zip(b) {
+            let product = f64::from(keep(*a)) * f64::from(keep(*b));
+            if rounding.has(Rule::Fp16Tiles) {
+                let exponent = f64::from(tile).abs().max(product.abs()).log2().floor();
+                let unit = (exponent - 11.0).exp2();
+                let sum = f64::from(tile) + product;
+                tile =
+                    if sum == 0.0 { 0.0 } else { ((sum / unit).round_ties_even() * unit) as f32 };
+            } else {
+                sum = step(sum + product);
+            }
+        }
+        sum = step(sum + f64::from(tile));
+    }
+    match rounding.has(Rule::FlushDenormals) && sum.abs() < 6.1e-5 {
+        true => 0.0,
+        false => sum as f32,
+    }
+}
+
+#[test]
+fn sums_of_the_engine_go_in_steps() {
+    let (m, n) = (9, 53);
+    for k in [1, 6, 400] {
+        let small = |n, seed| numbers(n, seed).iter().map(|x| x * 0.01).collect::<Vec<f32>>();
+        let (a, b) = (small(m * k, 11), small(k * n, 12));
+        let (left, right) = (View::new(&a, m, k), View::new(&b, k, n));
+        let step = RuleSet::NONE.with(Rule::FixedAccumulator);
+        for rules in [step, step.with(Rule::Fp16Tiles), step.with(Rule::FlushDenormals)] {
+            let rounding = Rounding::Ane(rules);
+            let mut found = vec![0.0; m * n];
+            let epilogue = Epilogue { rounding, ..Epilogue::default() };
+            multiply(left, &PackedRight::new(right), Rows::new(&mut found, m, n), &epilogue);
+            for (i, found) in found.iter().enumerate() {
+                let column: Vec<f32> = (0..k).map(|r| b[r * n + i % n]).collect();
+                let row = &a[i / n * k..][..k];
+                assert_eq!(*found, added_as_the_engine_does(row, &column, rounding), "{k}");
+            }
+        }
+    }
 }
 
 #[test]

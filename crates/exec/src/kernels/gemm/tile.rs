@@ -35,7 +35,7 @@ impl Left<'_> {
 }
 
 /// Writes strip `strip_idx` of the product into columns `cols` of `out`, whose first row is row
-/// `first_row` of the product.
+/// `first_row` of the product. Sums start at zero, or with what `out` holds if it is `started`.
 #[inline(always)]
 pub(super) fn strip<S: Simd>(
     simd: S,
@@ -44,12 +44,14 @@ pub(super) fn strip<S: Simd>(
     strip_idx: usize,
     first_row: usize,
     out: &mut [&mut [f32]],
-    cols: Range<usize>,
+    (cols, started): (Range<usize>, bool),
 ) {
     match right.width_of(strip_idx) / S::LANES {
-        1 => strip_of::<S, 1>(simd, left, right, strip_idx, first_row, out, cols),
-        2 => strip_of::<S, 2>(simd, left, right, strip_idx, first_row, out, cols),
-        VECTORS => strip_of::<S, VECTORS>(simd, left, right, strip_idx, first_row, out, cols),
+        1 => strip_of::<S, 1>(simd, left, right, (strip_idx, first_row), out, cols, started),
+        2 => strip_of::<S, 2>(simd, left, right, (strip_idx, first_row), out, cols, started),
+        VECTORS => {
+            strip_of::<S, VECTORS>(simd, left, right, (strip_idx, first_row), out, cols, started)
+        }
         n => unreachable!("a strip of {n} registers"),
     }
 }
@@ -59,10 +61,10 @@ fn strip_of<S: Simd, const N: usize>(
     simd: S,
     left: Left,
     right: &Strips,
-    strip_idx: usize,
-    first_row: usize,
+    (strip_idx, first_row): (usize, usize),
     out: &mut [&mut [f32]],
     cols: Range<usize>,
+    started: bool,
 ) {
     for from in (0..right.depth).step_by(DEPTH) {
         let len = DEPTH.min(right.depth - from);
@@ -72,7 +74,8 @@ fn strip_of<S: Simd, const N: usize>(
         let step = (N * S::LANES).div_ceil(out.len().div_ceil(S::ROWS).max(1));
         for (i, rows) in out.chunks_mut(S::ROWS).enumerate() {
             let at = (first_row + i * S::ROWS, from);
-            let b = Right { b, next: &next[(i * len * step).min(next.len())..], step };
+            let next = &next[(i * len * step).min(next.len())..];
+            let b = Right { b, next, step, continued: started || from > 0 };
             match rows.len() {
                 1 => tile::<S, 1, N>(simd, left, at, b, rows, cols.clone()),
                 2..=4 => tile::<S, 4, N>(simd, left, at, b, rows, cols.clone()),
@@ -90,6 +93,8 @@ struct Right<'a> {
     next: &'a [f32],
     /// Numbers fetched at each step, so that all tiles together fetch one strip.
     step: usize,
+    /// Whether the sums are those of the steps before; otherwise they start at zero.
+    continued: bool,
 }
 
 /// One tile from row `at.0`, continued from depth `at.1`: chooses how the left side is read.
@@ -108,20 +113,20 @@ fn tile<S: Simd, const M: usize, const N: usize>(
         Left::View(view) if view.col_stride == 1 => {
             // Rows past the end repeat the last one; their sums are not stored.
             let row = |i: usize| view.row((row + i).min(view.rows - 1), from, len);
-            accumulate::<S, M, N>(simd, ByRows(std::array::from_fn(row)), from, b, out, cols);
+            accumulate::<S, M, N>(simd, ByRows(std::array::from_fn(row)), b, out, cols);
         }
         Left::View(view) if view.row_stride == 1 && row + M <= view.rows => {
             let columns = ByColumns { data: view.cols_from(row, from), stride: view.col_stride };
-            accumulate::<S, M, N>(simd, columns, from, b, out, cols);
+            accumulate::<S, M, N>(simd, columns, b, out, cols);
         }
         Left::View(view) => {
             let any = Anywhere { view, row, from };
-            accumulate::<S, M, N>(simd, any, from, b, out, cols);
+            accumulate::<S, M, N>(simd, any, b, out, cols);
         }
         Left::Strips(strips) => {
             // A strip has `S::ROWS >= M` lines, and a tile begins where a strip does.
             let data = strips.strip(row / S::ROWS, from, len);
-            accumulate::<S, M, N>(simd, ByColumns { data, stride: S::ROWS }, from, b, out, cols);
+            accumulate::<S, M, N>(simd, ByColumns { data, stride: S::ROWS }, b, out, cols);
         }
     }
 }
@@ -204,12 +209,11 @@ const SUMS_MAX: usize = 8 * 48;
 fn accumulate<S: Simd, const M: usize, const N: usize>(
     simd: S,
     columns: impl Columns<M>,
-    from: usize,
     b: Right,
     out: &mut [&mut [f32]],
     cols: Range<usize>,
 ) {
-    let (width, continued) = (N * S::LANES, from > 0);
+    let (width, continued) = (N * S::LANES, b.continued);
     if let Some(out) = out.first_chunk_mut::<M>()
         && cols.len() == width
     {
