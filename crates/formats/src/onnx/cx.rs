@@ -1,7 +1,7 @@
 //! A node being imported: its operands and attributes, and the ops it becomes.
 
 use russet_ir::ops::*;
-use russet_ir::{BlockId, DType, Dim, Op, Opset, Origin, Tensor, Value};
+use russet_ir::{BlockId, DType, Dim, Op, Opset, Origin, Tensor, Value, broadcast_shapes};
 
 use super::elem::Elem;
 use super::importer::{Importer, Out, Scope, Val, Why};
@@ -36,6 +36,9 @@ pub struct Cx<'a, 'm> {
 
 /// Elements beyond which a shape is none that anything is computed on: int32 counts them.
 const ELEMENTS_MAX: u64 = i32::MAX as u64;
+
+/// Elements up to which a number is written out again and again.
+const WIDENED_MAX: u64 = 1 << 22;
 
 /// One extent of a shape: a number, that of an axis of a value, or what is left.
 #[derive(Debug, Clone, Copy)]
@@ -367,8 +370,42 @@ impl<'a, 'm> Cx<'a, 'm> {
         self.push(Minimum { x, y })
     }
 
+    /// `a` where `cond` holds, else `b`. Core ML takes the result's shape from `a` and `b` alone, so
+    /// that one of them is made as large as the condition where both are smaller.
     pub fn select(&mut self, cond: Value, a: Value, b: Value) -> Result<Value, Why> {
+        let both = broadcast_shapes(&self.shape(a), &self.shape(b));
+        let target = both.as_ref().and_then(|both| broadcast_shapes(&self.shape(cond), both));
+        let Some(target) = target.filter(|t| both.as_ref() != Some(t)) else {
+            return self.push(Select { cond, a, b });
+        };
+        if self.dtype(a) == DType::Bool {
+            return self.push(Select { cond, a, b });
+        }
+        // Infinities stay single numbers, which passes find.
+        let finite = |cx: &Self, v: Value| {
+            cx.im.graph.constant(v).is_none_or(|t| t.to_f32().iter().all(|x| x.is_finite()))
+        };
+        let (a, b) = match finite(self, a) {
+            true => (self.widened(a, cond, &target)?, b),
+            false => (a, self.widened(b, cond, &target)?),
+        };
         self.push(Select { cond, a, b })
+    }
+
+    /// `v` in the shape `target`, that of `cond` or wider: the same numbers again and again.
+    fn widened(&mut self, v: Value, cond: Value, target: &[Dim]) -> Result<Value, Why> {
+        let sizes: Option<Vec<u64>> = target.iter().map(Dim::fixed).collect();
+        let n = sizes.as_ref().and_then(|s| s.iter().try_fold(1u64, |n, &d| n.checked_mul(d)));
+        let one = self.im.graph.constant(v).filter(|t| t.n_elements() == 1).cloned();
+        if let (Some(sizes), Some(n), Some(t)) = (sizes, n.filter(|&n| n <= WIDENED_MAX), one) {
+            let bytes = t.to_bytes().repeat(n as usize);
+            let made = Tensor::new(t.dtype, sizes, bytes.into()).map_err(|e| e.to_string())?;
+            return self.constant(made);
+        }
+        let dtype = self.dtype(v);
+        let ones = self.push(Cast { x: cond, dtype })?;
+        let zeros = self.scale(ones, 0.0)?;
+        self.add(zeros, v)
     }
 
     pub fn matmul(&mut self, x: Value, y: Value) -> Result<Value, Why> {
