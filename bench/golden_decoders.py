@@ -47,7 +47,8 @@ DECODERS = {
         query_pre_attn_scalar=16, rope_parameters={
             "full_attention": dict(rope_type="linear", rope_theta=1000000.0, factor=8.0),
             "sliding_attention": dict(rope_type="default", rope_theta=10000.0)})),
-    "phi": (t.PhiForCausalLM, t.PhiConfig(**GQA, partial_rotary_factor=0.5, qk_layernorm=True)),
+    "phi": (t.PhiForCausalLM, t.PhiConfig(
+        **GQA, partial_rotary_factor=0.5, qk_layernorm=True, tie_word_embeddings=True)),
     "phi3": (t.Phi3ForCausalLM, t.Phi3Config(**GQA, sliding_window=7)),
     "phi3-long": (t.Phi3ForCausalLM, t.Phi3Config(**GQA, original_max_position_embeddings=16, rope_parameters=LONG)),
 }

@@ -138,7 +138,7 @@ fn configs_that_do_not_add_up_are_refused_by_field() {
         ("vit", r#""patch_size": 4"#, r#""patch_size": 0"#, "patch_size"),
         ("dinov2", r#""mlp_ratio": 2"#, r#""mlp_ratio": -2"#, "mlp_ratio"),
         ("clip", r#""vision_config""#, r#""visions""#, "vision_config"),
-        ("clip", r#""quick_gelu""#, r#""snake""#, "text_config.hidden_act"),
+        ("clip", r#""quick_gelu""#, r#""snake""#, "vision_config.hidden_act"),
         (
             "siglip",
             r#""projection_size": 16"#,

@@ -32,6 +32,7 @@ use crate::{Array, ExecError, Numbers};
 
 pub(crate) use elementwise::unary_kernel;
 pub(crate) use movement::{gather_rows, reshape, split_sizes, transpose_axes};
+pub(crate) use product::ConvShape;
 
 /// How an op reads its operands.
 pub(crate) struct Operands<'a> {

@@ -5,7 +5,9 @@ use russet_ir::ops::{Conv, ConvAxis, Einsum, Linear, Matmul};
 use super::{Operands, checked_len};
 use crate::kernels::binary::broadcast_shape;
 use crate::kernels::conv::{Windows, convolve};
-use crate::kernels::gemm::{Bias, Epilogue, Product, Rows, View, multiply, multiply_each};
+use crate::kernels::gemm::{
+    Activation, Bias, Epilogue, Product, Rows, View, multiply, multiply_each,
+};
 use crate::kernels::rounding::Rounding;
 use crate::kernels::strided;
 use crate::{Array, ExecError};
@@ -176,68 +178,99 @@ pub(super) fn conv(x: &Operands<'_>, op: &Conv) -> Result<Array, ExecError> {
     let (a, w) = (x.array(op.x)?, x.array(op.weight)?);
     let bias = x.optional(op.bias)?;
     let bias = bias.as_deref().map(|b| x.floats(b)).transpose()?;
-    let groups = usize::try_from(op.groups).ok().filter(|&g| g > 0);
-    let groups = groups.ok_or_else(|| x.fail(format!("{} groups", op.groups)))?;
-    let fits = a.shape.len() >= 3
-        && w.shape.len() == a.shape.len()
-        && w.shape[1] * groups == a.shape[1]
-        && w.shape[0].is_multiple_of(groups)
-        && bias.is_none_or(|b| b.len() == w.shape[0]);
-    if !fits {
-        return Err(x.fail(format!("{:?} with a weight of {:?}", a.shape, w.shape)));
+    let shape = ConvShape::new(op, &a.shape, &w.shape, bias.map(<[f32]>::len));
+    let shape = shape.map_err(|why| x.fail(why))?;
+    let mut out = vec![0.0; checked_len(&shape.out)?];
+    let after = (Activation::None, x.rounding);
+    shape.run(x.floats(&a)?, x.floats(&w)?, bias, after, &mut out);
+    Ok(Array::f32(shape.out, out))
+}
+
+/// The shapes of a convolution, checked.
+pub(crate) struct ConvShape {
+    /// `[images, outputs, places..]`.
+    pub out: Vec<usize>,
+    groups: usize,
+    /// Outputs of a group.
+    per_group: usize,
+    windows: Windows,
+    pointwise: bool,
+}
+
+impl ConvShape {
+    /// `Err` says in words what does not fit; `bias` is how many numbers it has.
+    pub fn new(
+        op: &Conv,
+        a: &[usize],
+        w: &[usize],
+        bias: Option<usize>,
+    ) -> Result<ConvShape, String> {
+        let groups = usize::try_from(op.groups).ok().filter(|&g| g > 0);
+        let groups = groups.ok_or_else(|| format!("{} groups", op.groups))?;
+        let fits = a.len() >= 3
+            && w.len() == a.len()
+            && w[1] * groups == a[1]
+            && w[0].is_multiple_of(groups)
+            && bias.is_none_or(|b| b == w[0]);
+        if !fits {
+            return Err(format!("{a:?} with a weight of {w:?}"));
+        }
+        let as_u64 = |s: &[usize]| s.iter().map(|&d| d as u64).collect::<Vec<u64>>();
+        let axes = op.axes(&as_u64(&w[2..]), &as_u64(&a[2..])).map_err(|e| e.to_string())?;
+        let mut out = vec![a[0], w[0]];
+        for (axis, &extent) in axes.iter().zip(&a[2..]) {
+            let places = axis.output(extent as u64);
+            out.push(places.ok_or("its kernel is larger than its input")? as usize);
+        }
+        let three = |extents: &[usize], rest: usize| {
+            let mut all = [rest; 3];
+            all[3 - extents.len()..].copy_from_slice(extents);
+            all
+        };
+        let of = |f: fn(&ConvAxis) -> u64, rest: usize| {
+            three(&axes.iter().map(|a| f(a) as usize).collect::<Vec<_>>(), rest)
+        };
+        let windows = Windows {
+            channels: a[1] / groups,
+            input: three(&a[2..], 1),
+            output: three(&out[2..], 1),
+            kernel: of(|a| a.kernel, 1),
+            stride: of(|a| a.stride, 1),
+            dilation: of(|a| a.dilation, 1),
+            pad: of(|a| a.pad.0, 0),
+        };
+        let pointwise = axes.iter().all(|s| s.kernel == 1 && s.stride == 1 && s.pad == (0, 0));
+        Ok(ConvShape { per_group: w[0] / groups, out, groups, windows, pointwise })
     }
-    let (n, c_out) = (a.shape[0], w.shape[0]);
-    let as_u64 = |s: &[usize]| s.iter().map(|&d| d as u64).collect::<Vec<u64>>();
-    let axes = op.axes(&as_u64(&w.shape[2..]), &as_u64(&a.shape[2..]));
-    let axes = axes.map_err(|e| x.fail(e.to_string()))?;
-    let mut shape = vec![n, c_out];
-    for (axis, &extent) in axes.iter().zip(&a.shape[2..]) {
-        let out = axis.output(extent as u64);
-        let out = out.ok_or_else(|| x.fail("its kernel is larger than its input"))?;
-        shape.push(out as usize);
-    }
-    let mut out = vec![0.0; checked_len(&shape)?];
-    let n_places: usize = shape[2..].iter().product();
-    let (channels, per_group) = (a.shape[1] / groups, c_out / groups);
-    let in_places: usize = a.shape[2..].iter().product();
-    let pointwise = axes.iter().all(|s| s.kernel == 1 && s.stride == 1 && s.pad == (0, 0));
-    let (input, weight) = (x.floats(&a)?, x.floats(&w)?);
-    let rounding = x.rounding;
-    let epilogue = |group: usize| {
-        let bias = bias.map(|b| &b[group * per_group..][..per_group]);
-        let bias = bias.map_or(Bias::None, Bias::PerRow);
-        Epilogue { bias, rounding, ..Epilogue::default() }
-    };
-    if pointwise {
+
+    /// Every number of `out`, whatever it holds.
+    pub fn run(
+        &self,
+        input: &[f32],
+        weight: &[f32],
+        bias: Option<&[f32]>,
+        (activation, rounding): (Activation, Rounding),
+        out: &mut [f32],
+    ) {
+        let ConvShape { groups, per_group, windows: w, .. } = self;
+        let epilogue = |group: usize| {
+            let bias = bias.map(|b| &b[group * per_group..][..*per_group]);
+            let bias = bias.map_or(Bias::None, Bias::PerRow);
+            Epilogue { bias, activation, rounding, residual: None }
+        };
+        if !self.pointwise {
+            return convolve(w, (*groups, *per_group), input, weight, out, epilogue);
+        }
+        let n_places = w.n_places();
         for (i, out) in out.chunks_exact_mut((per_group * n_places).max(1)).enumerate() {
-            let planes = &input[i * channels * in_places..][..channels * in_places];
-            let rows = &weight[i % groups * per_group * channels..][..per_group * channels];
+            let planes = &input[i * w.channels * n_places..][..w.channels * n_places];
+            let rows = &weight[i % groups * per_group * w.channels..][..per_group * w.channels];
             multiply(
-                View::new(rows, per_group, channels),
-                View::new(planes, channels, n_places),
-                Rows::new(out, per_group, n_places),
+                View::new(rows, *per_group, w.channels),
+                View::new(planes, w.channels, n_places),
+                Rows::new(out, *per_group, n_places),
                 &epilogue(i % groups),
             );
         }
-        return Ok(Array::f32(shape, out));
     }
-    let three = |extents: &[usize], rest: usize| {
-        let mut all = [rest; 3];
-        all[3 - extents.len()..].copy_from_slice(extents);
-        all
-    };
-    let of = |f: fn(&ConvAxis) -> u64, rest: usize| {
-        three(&axes.iter().map(|a| f(a) as usize).collect::<Vec<_>>(), rest)
-    };
-    let windows = Windows {
-        channels,
-        input: three(&a.shape[2..], 1),
-        output: three(&shape[2..], 1),
-        kernel: of(|a| a.kernel, 1),
-        stride: of(|a| a.stride, 1),
-        dilation: of(|a| a.dilation, 1),
-        pad: of(|a| a.pad.0, 0),
-    };
-    convolve(&windows, (groups, per_group), input, weight, &mut out, epilogue);
-    Ok(Array::f32(shape, out))
 }

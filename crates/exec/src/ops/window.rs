@@ -1,5 +1,6 @@
 //! Pools and transposed convolution: windows on planes of up to three spatial axes.
 
+use rayon::prelude::*;
 use russet_ir::ops::{ConvAxis, ConvTranspose, Pool};
 
 use super::{Operands, checked_len};
@@ -76,7 +77,9 @@ pub(super) fn pool(
     let (plane, made) = (axes.iter().map(|a| a.n).product::<usize>(), axes.iter().map(|a| a.out));
     let made: usize = made.product();
     if made > 0 && plane > 0 {
-        let planes = x.floats(&a)?.chunks_exact(plane).zip(out.chunks_exact_mut(made));
+        let planes = x.floats(&a)?.par_chunks_exact(plane).zip(out.par_chunks_exact_mut(made));
+        // Small planes are not worth handing to another thread one by one.
+        let planes = planes.with_min_len((1 << 14) / plane + 1);
         planes.for_each(|(from, to)| pool_plane(of, from, &axes, to));
     }
     Ok(x.stored(shape, out))

@@ -66,6 +66,8 @@ struct Draft {
     x: Value,
     features: Features,
     weight: Value,
+    /// Is the weight `[depth, outputs]`, as an operand of `matmul` is?
+    turned: bool,
     bias: Option<Value>,
     activation: Activation,
     residual: Option<Value>,
@@ -158,20 +160,29 @@ impl Draft {
     /// The product at node `id`, with those of `free` it takes along.
     fn at(g: &Graph, id: NodeId, free: &[NodeId]) -> Option<Draft> {
         let node = g.node(id);
-        let (x, weight, bias, features) = match &node.op {
-            Op::Linear(op) => (op.x, op.weight, op.bias, Features::Last),
+        let (x, weight, bias, features, turned) = match &node.op {
+            Op::Linear(op) => (op.x, op.weight, op.bias, Features::Last, false),
             Op::Conv(op) if op.is_pointwise(&g.types()) => {
-                (op.x, op.weight, op.bias, Features::Second)
+                (op.x, op.weight, op.bias, Features::Second, false)
+            }
+            Op::Matmul(op) if !op.transpose_x && g.shape(op.x).len() > 1 => {
+                let weight = g.weight(op.y)?;
+                let whole = weight.can_be_transposed() && !super::is_large(&weight);
+                whole.then_some((op.x, op.y, None, Features::Last, !op.transpose_y))?
             }
             _ => return None,
         };
         let is_float = |v: Value| g.weight(v).is_some_and(|t| t.dtype.is_float());
         let constant = is_float(weight) && bias.is_none_or(is_float) && g.weight(x).is_none();
-        let shape = &g.weight(weight)?.shape;
+        let mut shape = g.weight(weight)?.shape.clone();
+        if turned {
+            shape.reverse();
+        }
         let draft = Draft {
             x,
             features,
             weight,
+            turned,
             bias,
             activation: Activation::None,
             residual: None,
@@ -186,19 +197,12 @@ impl Draft {
 
     fn with_what_follows(mut self, g: &Graph, free: &[NodeId]) -> Draft {
         let only_user = |v| only_user(g, v).filter(|id| free.contains(id));
-        if let Some(id) = only_user(self.out) {
-            let activation = match unary_kernel(&g.node(id).op) {
-                Some((Unary::Gelu, _)) => Some(Activation::Gelu),
-                Some((Unary::GeluTanh, _)) => Some(Activation::GeluTanh),
-                Some((Unary::Relu, _)) => Some(Activation::Relu),
-                Some((Unary::Silu, _)) => Some(Activation::Silu),
-                _ => None,
-            };
-            if let Some(activation) = activation {
-                self.activation = activation;
-                self.out = g.node(id).outputs[0];
-                self.taken.push(id);
-            }
+        if let Some(id) = only_user(self.out)
+            && let Some(activation) = activation(&g.node(id).op)
+        {
+            self.activation = activation;
+            self.out = g.node(id).outputs[0];
+            self.taken.push(id);
         }
         if let Some(id) = only_user(self.out)
             && let Op::Add(op) = &g.node(id).op
@@ -234,6 +238,17 @@ impl Draft {
     }
 }
 
+/// The activation that a product takes along for this op.
+pub(super) fn activation(op: &Op) -> Option<Activation> {
+    match unary_kernel(op)?.0 {
+        Unary::Gelu => Some(Activation::Gelu),
+        Unary::GeluTanh => Some(Activation::GeluTanh),
+        Unary::Relu => Some(Activation::Relu),
+        Unary::Silu => Some(Activation::Silu),
+        _ => None,
+    }
+}
+
 /// The node that alone reads `v`, when nothing else can see it.
 pub(super) fn only_user(g: &Graph, v: Value) -> Option<NodeId> {
     match g.users(v) {
@@ -250,7 +265,10 @@ impl Dense {
             rounding.store_weight(&mut x, t.is_compressed());
             x
         };
-        let weight = |d: &Draft| g.weight(d.weight).expect("checked when drafted");
+        let weight = |d: &Draft| {
+            let weight = g.weight(d.weight).expect("checked when drafted");
+            if d.turned { weight.transposed() } else { weight }
+        };
         let first = &group[0];
         let outs: Vec<Out> = group.iter().map(|d| Out { value: d.out, n: d.n_out }).collect();
         let weight = match first.compressed {

@@ -6,12 +6,13 @@
 //! an op of its own and sums in its own order, so fusing changes no bit.
 
 mod buffer;
+mod conv;
 mod dense;
 mod heads;
 mod movement;
 mod run;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Mutex;
 use std::time::Instant;
 
@@ -95,6 +96,7 @@ enum Kind {
     Plain,
     Product(Box<Dense>),
     Attention(Box<Attention>),
+    Conv(Box<conv::Active>),
 }
 
 impl Step {
@@ -102,6 +104,7 @@ impl Step {
         match &self.kind {
             Kind::Product(p) => std::iter::once(p.x).chain(p.residual).collect(),
             Kind::Attention(a) => a.reads(),
+            Kind::Conv(c) => g.node(c.conv).op.operands(),
             Kind::Plain => g.node(self.node).op.operands(),
         }
     }
@@ -110,6 +113,7 @@ impl Step {
         match &self.kind {
             Kind::Product(p) => p.outs.iter().map(|o| o.value).collect(),
             Kind::Attention(a) => vec![a.out],
+            Kind::Conv(c) => vec![c.out],
             Kind::Plain => g.node(self.node).outputs.clone(),
         }
     }
@@ -118,6 +122,7 @@ impl Step {
         match self.kind {
             Kind::Attention(_) => "attention",
             Kind::Product(ref p) => p.name(),
+            Kind::Conv(_) => "conv",
             Kind::Plain => g.node(self.node).op.name(),
         }
     }
@@ -175,10 +180,25 @@ impl Session {
             order.iter().copied().filter(|id| !attentions.contains_key(id)).collect();
         let (mut products, replaced) = products(graph, &free, rounding, fuse, packs);
         order.retain(|id| !replaced.contains(id));
-        let kind = |id: &NodeId| match (products.remove(id), attentions.remove(id)) {
-            (Some(dense), _) => Kind::Product(Box::new(dense)),
-            (_, Some(attention)) => Kind::Attention(Box::new(attention)),
-            _ => Kind::Plain,
+        let is_free = |id: &NodeId| !products.contains_key(id) && !attentions.contains_key(id);
+        let free: Vec<NodeId> = match fuse {
+            Fuse::Yes => order.iter().copied().filter(is_free).collect(),
+            Fuse::No => Vec::new(),
+        };
+        let mut convs = conv::active(graph, &free);
+        let replaced: HashSet<NodeId> = convs.values().map(|c| c.conv).collect();
+        order.retain(|id| !replaced.contains(id));
+        let kind = |id: &NodeId| {
+            if let Some(dense) = products.remove(id) {
+                return Kind::Product(Box::new(dense));
+            }
+            if let Some(attention) = attentions.remove(id) {
+                return Kind::Attention(Box::new(attention));
+            }
+            match convs.remove(id) {
+                Some(conv) => Kind::Conv(Box::new(conv)),
+                None => Kind::Plain,
+            }
         };
         let kinds: Vec<Kind> = order.iter().map(kind).collect();
         let steps = order.into_iter().zip(kinds);

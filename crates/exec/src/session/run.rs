@@ -14,7 +14,7 @@ use crate::ane::node;
 use crate::ane::special::before_softmax_along;
 use crate::env::{Env, decoded, stored, table_lookup};
 use crate::kernels::binary::{Binary, broadcast_shape, combine_views};
-use crate::kernels::gemm::{Epilogue, Product, Rows, multiply_each};
+use crate::kernels::gemm::{Activation, Epilogue, Product, Rows, multiply_each};
 use crate::kernels::layer_norm::{Affine, layer_norm};
 use crate::kernels::rounding::Rounding;
 use crate::kernels::softmax::softmax;
@@ -88,6 +88,8 @@ impl<'s> Run<'s> {
             Kind::Product(p) => p.run(self),
             Kind::Attention(a) if a.run(self)? => Ok(()),
             Kind::Attention(a) => a.nodes.iter().try_for_each(|&id| self.op(id)),
+            Kind::Conv(c) if c.run(self)? => Ok(()),
+            Kind::Conv(c) => [c.conv, step.node].into_iter().try_for_each(|id| self.op(id)),
             Kind::Plain => self.op(step.node),
         }
     }
@@ -103,6 +105,11 @@ impl<'s> Run<'s> {
 
     pub fn take(&mut self, n: usize) -> Vec<f32> {
         self.pool.take(n)
+    }
+
+    /// A buffer that was taken and holds no value.
+    pub fn give_back(&mut self, data: Vec<f32>) {
+        self.pool.keep(data);
     }
 
     pub fn release(&mut self, v: Value) {
@@ -259,6 +266,7 @@ impl<'s> Run<'s> {
             }
             Op::Gather(_) => self.gather(op, out),
             Op::Cast(op) => self.cast(op, out),
+            Op::Conv(op) => self.conv(op, Activation::None, out),
             Op::SliceByIndex(op) => self.slice(op, out),
             Op::SliceUpdate(op) => self.slice_update(op, out),
             Op::Concat(op) => self.concat(op, out),

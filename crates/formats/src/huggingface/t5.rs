@@ -87,6 +87,10 @@ impl Config {
             return Err(json.error("relative_attention_max_distance", found, expected));
         }
         let (count, dim) = (json.count("num_heads", None)?, json.count("d_kv", None)?);
+        if count > HEADS_MAX {
+            let expected = format!("at most {HEADS_MAX}");
+            return Err(json.error("num_heads", count.to_string(), expected));
+        }
         if count.checked_mul(dim).is_none_or(|n| i32::try_from(n).is_err()) {
             let expected = "heads whose columns can be counted";
             return Err(json.error("d_kv", dim.to_string(), expected));
@@ -107,6 +111,9 @@ impl Config {
         })
     }
 }
+
+/// Heads beyond which a config is a mistake: each has its own biases.
+const HEADS_MAX: u64 = 1 << 10;
 
 /// Tokens beyond which the biases by distance would be larger than the model.
 const LENGTH_MAX: u64 = 1 << 12;

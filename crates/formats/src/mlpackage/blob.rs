@@ -91,11 +91,13 @@ impl<W: Write + Seek> Writer<W> {
     /// When the type has no code: strings, `bool` and 64-bit numbers stay in the model file.
     pub fn add(&mut self, tensor: &Tensor) -> io::Result<Added> {
         let is_large = tensor.n_bytes() >= LARGE_BYTES;
-        if is_large && let Some(all) = self.written.get(&tensor.n_elements()) {
-            if let Some((_, at)) = all.iter().find(|(t, _)| t.has_same_elements(tensor)) {
-                self.n_shared += 1;
-                return Ok(Added { at: *at, n_infinite: 0 });
-            }
+        let same = |(t, _): &&(Tensor, u64)| t.has_same_elements(tensor);
+        if is_large
+            && let Some(all) = self.written.get(&tensor.n_elements())
+            && let Some((_, at)) = all.iter().find(same)
+        {
+            self.n_shared += 1;
+            return Ok(Added { at: *at, n_infinite: 0 });
         }
         let appended = self.append(tensor)?;
         let key = (tensor.dtype, appended.hash);

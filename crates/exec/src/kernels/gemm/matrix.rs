@@ -138,6 +138,11 @@ impl<'a> Rows<'a> {
         self.rows.iter_mut().map(|row| &mut **row)
     }
 
+    /// Row `r`, to be written.
+    pub fn row_mut(&mut self, r: usize) -> &mut [f32] {
+        self.rows[r]
+    }
+
     /// The first `at` columns leave, the others stay.
     pub fn take_cols(&mut self, at: usize) -> Rows<'a> {
         let rows =

@@ -12,12 +12,14 @@
 mod engine;
 mod epilogue;
 mod matrix;
+mod shifted;
 mod simd;
 mod strips;
 mod tile;
 
 pub use epilogue::{Activation, Bias, Epilogue};
 pub use matrix::{Rows, View};
+pub use shifted::{OVERREAD, Shifted, Tile, multiply_shifted};
 
 use crate::kernels::Isa;
 use rayon::prelude::*;

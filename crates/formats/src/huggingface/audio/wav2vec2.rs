@@ -136,6 +136,8 @@ fn positions(json: &Json) -> Result<Positions, Error> {
 
 /// Samples when nothing is said about them: ten seconds.
 const SAMPLES_DEFAULT: u64 = 160_000;
+/// Frames beyond which scores of all pairs are no longer to be had.
+const FRAMES_MAX: u64 = 1 << 15;
 /// Five minutes: attention grows with the square.
 const SAMPLES_MAX: u64 = 4_800_000;
 
@@ -148,6 +150,11 @@ fn build(folder: &Folder, options: &Options, is_conformer: bool) -> Result<Built
     let (default, max) = (SAMPLES_DEFAULT.max(min), SAMPLES_MAX.max(min));
     let span = Span { unit: "sample", default, min, max };
     let samples = lengths::length(options, &span, file)?;
+    let frames = config.waves.frames(samples);
+    if frames > FRAMES_MAX {
+        let expected = format!("strides that leave at most {FRAMES_MAX} frames");
+        return Err(folder.config.error("conv_stride", format!("{frames} frames"), expected));
+    }
     let batch = lengths::batch(options, file)?;
     let probe = ("feature_projection.projection.weight", vec![config.hidden]);
     let weights = Weights::open(&folder.path, &probe)?;

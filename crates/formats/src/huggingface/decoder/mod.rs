@@ -20,7 +20,7 @@ use russet_ir::{DType, Graph, TensorType, Value};
 use super::Options;
 use super::family::{Built, Folder};
 use super::json::Json;
-use super::net::{Bias, Net};
+use super::net::Net;
 use super::usage::{self, Cache, Usage};
 use super::weights::Weights;
 use crate::Error;
@@ -140,12 +140,19 @@ fn head(config: &Config, weights: &Weights) -> Result<Graph, Error> {
     let x = net.graph.add_input("hidden_state", TensorType::new(DType::F32, [1, 1, config.hidden]));
     let (hidden, n_vocab) = (config.hidden, config.n_vocab);
     let name = if config.logit_cap.is_some() { "uncapped_logits" } else { "logits" };
-    let bias = Bias::when(config.biases.head);
-    let columns = (hidden, n_vocab);
-    let mut y = match config.tied {
-        true => net.linear_with(weights, config.names.embeddings, x, columns, bias, name)?,
-        false => net.linear_with(&weights.outside(), "lm_head", x, columns, bias, name)?,
+    // The table may be shared, a bias is the head's own.
+    let beside = weights.outside();
+    let (weights, module) = match config.tied {
+        true => (weights, config.names.embeddings),
+        false => (&beside, "lm_head"),
     };
+    net.enter(module);
+    let weight = weights.get(&format!("{module}.weight"), &[n_vocab, hidden])?;
+    let bias = match config.biases.head {
+        true => Some(beside.get("lm_head.bias", &[n_vocab])?),
+        false => None,
+    };
+    let mut y = net.linear_of(x, weight, bias, name)?;
     if let Some(cap) = config.logit_cap {
         y = capped(&mut net, y, cap, "logits")?;
     }

@@ -25,11 +25,15 @@ pub struct Latents {
 const SIZE_MAX: u64 = 1 << 10;
 const CHANNELS_MAX: u64 = 1 << 14;
 
+/// Numbers in a table of places, and columns of a head, beyond which a config is a mistake.
+const PLACES_MAX: u64 = 1 << 26;
+const DIM_MAX: u64 = 1 << 10;
+
 /// Heads by their fields.
 pub fn heads(json: &Json) -> Result<Heads, Error> {
     let (count, dim) =
         (json.count("num_attention_heads", None)?, json.count("attention_head_dim", None)?);
-    match count.checked_mul(dim).is_some_and(|n| n <= 1 << 20) {
+    match dim <= DIM_MAX && count.checked_mul(dim).is_some_and(|n| n <= 1 << 20) {
         true => Ok(Heads { batch: 1, count, dim }),
         false => Err(json.error("attention_head_dim", dim.to_string(), "fewer columns")),
     }
@@ -54,6 +58,9 @@ impl Latents {
         if latents.size > SIZE_MAX || !latents.size.is_multiple_of(latents.patch) {
             let expected = format!("a multiple of `patch_size`, at most {SIZE_MAX}");
             return Err(json.error("sample_size", latents.size.to_string(), expected));
+        }
+        if latents.count() * latents.width() > PLACES_MAX {
+            return Err(json.error("sample_size", latents.size.to_string(), "fewer patches"));
         }
         Ok(latents)
     }

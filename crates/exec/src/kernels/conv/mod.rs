@@ -1,16 +1,19 @@
 //! Convolution: each output channel times the patches it sees.
 //!
 //! The definition is a loop over taps for every output number, chains of fused multiply-adds in the
-//! order of the weight, [`CHAIN`] long, added one to another ([`convolve_plainly`]). The fast path
-//! keeps that order: it gathers the patches
-//! of some places at a time, small enough to stay in the cache, and multiplies them by the weight;
-//! where a group has one output channel only, it adds up shifted rows instead.
+//! order of the weight, [`CHAIN`] long, added one to another ([`convolve_plainly`]). The fast paths
+//! keep that order. Mostly the input is put into a frame of its padding once, and what each tap reads is
+//! that frame seen from another place ([`framed`]); where outputs are so small that most of a frame
+//! is its edge, the patches of some places at a time are gathered and multiplied by the weight; and
+//! where a group has one output channel only, shifted rows are added up.
+
+mod framed;
 
 use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::gemm::{Epilogue, PackedLeft, Rows, View, multiply};
+use crate::kernels::gemm::{Epilogue, PackedLeft, Rows, View, multiply};
 
 /// One group of a convolution, with three spatial axes; fewer are ones at the front.
 #[derive(Clone, Copy, Debug)]
@@ -203,8 +206,13 @@ pub fn convolve<'e>(
     if depth == 0 || w.plane() == 0 {
         out.fill(0.0);
     }
+    let in_tiles = epilogue(0).rounding.adds_in_tiles();
+    let has_work = outputs > 1 && depth > 0 && w.plane() > 0;
+    if let Some(frame) = framed::Frame::of(w).filter(|_| has_work && !in_tiles) {
+        return framed::convolve(&frame, (groups, outputs), input, weight, out, epilogue);
+    }
     // One output alone is a sum of shifted rows, which knows no tiles.
-    let by_row = outputs == 1 && !epilogue(0).rounding.adds_in_tiles();
+    let by_row = outputs == 1 && !in_tiles;
     let step = match by_row {
         true => n_places,
         _ => (PATCHES / depth.clamp(1, CHAIN)).clamp(32, 4096).min(n_places),
@@ -349,7 +357,9 @@ fn by_rows(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ane::{Rule, RuleSet};
     use crate::kernels::gemm::Bias;
+    use crate::kernels::rounding::Rounding;
 
     fn numbers(n: usize, seed: u64) -> Vec<f32> {
         let mut state = seed * 2 + 1;
@@ -371,6 +381,9 @@ mod tests {
             ([1, 7, 9], [1, 3, 2], [1, 2, 3], [1, 2, 1], [0, 0, 4], [0, 2, 1]),
             ([4, 5, 3], [2, 3, 3], [1, 2, 1], [1, 1, 1], [1, 0, 2], [0, 1, 2]),
             ([1, 40, 40], [1, 3, 3], [1, 1, 1], [1, 1, 1], [0, 1, 1], [0, 1, 1]),
+            ([1, 1, 300], [1, 1, 5], [1, 1, 3], [1, 1, 2], [0, 0, 7], [0, 0, 1]),
+            ([1, 23, 41], [1, 3, 2], [1, 2, 3], [1, 2, 1], [0, 0, 4], [0, 2, 1]),
+            ([9, 10, 13], [2, 3, 3], [1, 2, 1], [2, 1, 1], [1, 0, 2], [0, 1, 2]),
         ] {
             let output = std::array::from_fn(|i| {
                 let span = (kernel[i] - 1) * dilation[i] + 1;
@@ -406,6 +419,36 @@ mod tests {
                 });
                 let bits = |v: &[f32]| v.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
                 assert_eq!(bits(&fast), bits(&plain), "{w:?} {groups}");
+            }
+        }
+    }
+
+    #[test]
+    fn sums_of_the_engine_go_in_steps() {
+        let step = RuleSet::NONE.with(Rule::FixedAccumulator);
+        // Framed, gathered, and by rows; one chain and two.
+        for (channels, outputs, extent) in [(3, 5, 40), (900, 3, 8), (900, 3, 40), (2, 1, 20)] {
+            let [kernel, pad] = [[1, 3, 3], [0, 1, 1]];
+            let input = [1, extent, extent];
+            let (stride, dilation) = ([1, 1, 1], [1, 1, 1]);
+            let w = Windows { channels, input, output: input, kernel, stride, dilation, pad };
+            let small = |n, seed| numbers(n, seed).iter().map(|x| x * 0.03).collect::<Vec<f32>>();
+            let (x, weight) = (small(channels * w.plane(), 3), small(outputs * w.depth(), 5));
+            let mut plain = vec![0.0; outputs * w.n_places()];
+            convolve_plainly(&w, &x, &weight, &mut plain);
+            for rules in [step, step.with(Rule::FlushDenormals), step.with(Rule::Fp16Tiles)] {
+                let rounding = Rounding::Ane(rules);
+                let mut found = vec![f32::NAN; plain.len()];
+                convolve(&w, (1, outputs), &x, &weight, &mut found, |_| Epilogue {
+                    rounding,
+                    ..Epilogue::default()
+                });
+                let root = (w.depth() as f32).sqrt();
+                for (found, plain) in found.iter().zip(&plain) {
+                    assert_eq!((found * 65_536.0).fract(), 0.0, "{found} is no number of steps");
+                    assert!((found - plain).abs() < 4e-5 * root, "{found} {plain}, {rules:?}");
+                }
+                assert_ne!(found, plain);
             }
         }
     }
