@@ -22,8 +22,10 @@ const WRONG: f32 = 5e-3;
 
 fn is_wrong(found: &[f32], truth: &[f32]) -> bool {
     assert_eq!(found.len(), truth.len(), "one number for each");
-    let near = |a: f32, b: f32| (a - b).abs() <= WRONG * b.abs().max(0.01);
-    let far = |(a, b): (&f32, &f32)| a != b && !near(*a, *b);
+    let far = |(a, b): (&f32, &f32)| {
+        let apart = (a - b).abs();
+        a != b && (apart.is_nan() || apart > WRONG * b.abs().max(0.01))
+    };
     found.iter().zip(truth).any(far)
 }
 

@@ -38,7 +38,7 @@ impl Table {
         // A selection in which NaN is the first knot.
         let inside = if place > 0.0 { place } else { 0.0 };
         let inside = if inside < PIECES as f32 { inside } else { PIECES as f32 };
-        let piece = inside as i32 as usize & 63;
+        let piece = (inside as i32 as usize) & 63;
         let share = inside - piece as f32;
         let (from, to) = (self.knots[piece], self.knots[(piece + 1) & 63]);
         let y = share.mul_add(to - from, from);

@@ -123,7 +123,7 @@ impl Rounding {
                 if rules.has(Rule::Fp16Storage) {
                     round_each(x);
                 }
-                clean_each(x, rules);
+                clean_each(x, rules, f32::INFINITY);
             }
         }
     }
@@ -131,26 +131,27 @@ impl Rounding {
     /// [`Rounding::store_product`] of a short slice, within a kernel.
     #[inline(always)]
     pub(super) fn store_product_each(self, x: &mut [f32]) {
-        self.store_each(x);
-        if self.has(Rule::ProductLimit) {
-            let limit =
-                |x: f32| if x.abs() >= PRODUCT_LIMIT { f32::INFINITY.copysign(x) } else { x };
-            x.iter_mut().for_each(|x| *x = limit(*x));
+        let Rounding::Ane(rules) = self else { return self.store_each(x) };
+        if rules.has(Rule::Fp16Storage) {
+            round_each(x);
         }
-        if self.has(Rule::FlushDenormals) {
+        let limited = rules.has(Rule::ProductLimit);
+        clean_each(x, rules, if limited { PRODUCT_LIMIT } else { f32::INFINITY });
+        if rules.has(Rule::FlushDenormals) {
             x.iter_mut().for_each(|x| *x = flushed(*x));
         }
     }
 }
 
-/// Takes away what the engine never holds: NaN, and the sign of a zero.
+/// Takes away what the engine never holds: NaN, the sign of a zero, numbers from `limit` on.
 #[inline(always)]
-fn clean_each(x: &mut [f32], rules: RuleSet) {
-    if rules.has(Rule::InvalidIsZero) {
-        x.iter_mut().for_each(|x| *x = if x.is_nan() { 0.0 } else { *x });
-    }
-    if rules.has(Rule::UnsignedZero) {
-        x.iter_mut().for_each(|x| *x += 0.0);
+fn clean_each(x: &mut [f32], rules: RuleSet, limit: f32) {
+    let invalid = if rules.has(Rule::InvalidIsZero) { 0.0 } else { f32::NAN };
+    // Adding zero takes its sign from a zero; adding a negative one changes nothing.
+    let zero = if rules.has(Rule::UnsignedZero) { 0.0 } else { -0.0 };
+    for x in x {
+        let y = if x.abs() >= limit { f32::INFINITY.copysign(*x) } else { *x };
+        *x = if y.is_nan() { invalid } else { y + zero };
     }
 }
 

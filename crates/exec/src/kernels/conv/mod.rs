@@ -206,15 +206,13 @@ pub fn convolve<'e>(
     if depth == 0 || w.plane() == 0 {
         out.fill(0.0);
     }
-    // One output alone is a sum of shifted rows, which knows no tiles.
-    let rounding = epilogue(0).rounding;
-    let by_row = outputs == 1 && !rounding.adds_in_tiles();
-    // Nor does a frame.
-    let plain_sums = !rounding.adds_in_tiles() && rounding.sums_from() == 0.0;
-    let can_frame = outputs > 1 && depth > 0 && w.plane() > 0 && plain_sums;
-    if let Some(frame) = framed::Frame::of(w).filter(|_| can_frame) {
+    let in_tiles = epilogue(0).rounding.adds_in_tiles();
+    let has_work = outputs > 1 && depth > 0 && w.plane() > 0;
+    if let Some(frame) = framed::Frame::of(w).filter(|_| has_work && !in_tiles) {
         return framed::convolve(&frame, (groups, outputs), input, weight, out, epilogue);
     }
+    // One output alone is a sum of shifted rows, which knows no tiles.
+    let by_row = outputs == 1 && !in_tiles;
     let step = match by_row {
         true => n_places,
         _ => (PATCHES / depth.clamp(1, CHAIN)).clamp(32, 4096).min(n_places),
@@ -359,7 +357,9 @@ fn by_rows(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ane::{Rule, RuleSet};
     use crate::kernels::gemm::Bias;
+    use crate::kernels::rounding::Rounding;
 
     fn numbers(n: usize, seed: u64) -> Vec<f32> {
         let mut state = seed * 2 + 1;
@@ -419,6 +419,36 @@ mod tests {
                 });
                 let bits = |v: &[f32]| v.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
                 assert_eq!(bits(&fast), bits(&plain), "{w:?} {groups}");
+            }
+        }
+    }
+
+    #[test]
+    fn sums_of_the_engine_go_in_steps() {
+        let step = RuleSet::NONE.with(Rule::FixedAccumulator);
+        // Framed, gathered, and by rows; one chain and two.
+        for (channels, outputs, extent) in [(3, 5, 40), (900, 3, 8), (900, 3, 40), (2, 1, 20)] {
+            let [kernel, pad] = [[1, 3, 3], [0, 1, 1]];
+            let input = [1, extent, extent];
+            let (stride, dilation) = ([1, 1, 1], [1, 1, 1]);
+            let w = Windows { channels, input, output: input, kernel, stride, dilation, pad };
+            let small = |n, seed| numbers(n, seed).iter().map(|x| x * 0.03).collect::<Vec<f32>>();
+            let (x, weight) = (small(channels * w.plane(), 3), small(outputs * w.depth(), 5));
+            let mut plain = vec![0.0; outputs * w.n_places()];
+            convolve_plainly(&w, &x, &weight, &mut plain);
+            for rules in [step, step.with(Rule::FlushDenormals), step.with(Rule::Fp16Tiles)] {
+                let rounding = Rounding::Ane(rules);
+                let mut found = vec![f32::NAN; plain.len()];
+                convolve(&w, (1, outputs), &x, &weight, &mut found, |_| Epilogue {
+                    rounding,
+                    ..Epilogue::default()
+                });
+                let root = (w.depth() as f32).sqrt();
+                for (found, plain) in found.iter().zip(&plain) {
+                    assert_eq!((found * 65_536.0).fract(), 0.0, "{found} is no number of steps");
+                    assert!((found - plain).abs() < 4e-5 * root, "{found} {plain}, {rules:?}");
+                }
+                assert_ne!(found, plain);
             }
         }
     }

@@ -320,21 +320,18 @@ impl Task for Run<'_> {
     fn run<S: Simd>(self, simd: S) {
         let Run { left, right, first, epilogue, part: Part { mut out, row, col } } = self;
         let n_cols = out.n_cols();
-        if right.depth == 0 {
-            out.rows.iter_mut().for_each(|row| row.fill(0.0));
-        }
         let rounding = epilogue.rounding;
         let start = rounding.sums_from();
         for (strip, begin) in (first..).zip((0..n_cols).step_by(right.width)) {
             let cols = begin..n_cols.min(begin + right.width);
-            if start != 0.0 || rounding.adds_in_tiles() {
+            if rounding.adds_in_tiles() || right.depth == 0 {
                 out.rows.iter_mut().for_each(|row| row[cols.clone()].fill(start));
             }
             if rounding.adds_in_tiles() {
                 let sums = (&mut out.rows[..], cols.clone());
                 engine::strip(left, right, strip, (row, S::ROWS), sums, rounding);
             } else {
-                let cols = (cols.clone(), start != 0.0);
+                let cols = (cols.clone(), start);
                 tile::strip(simd, left, right, strip, row, &mut out.rows, cols);
             }
             if start != 0.0 {

@@ -114,6 +114,7 @@ impl Task for All<'_, '_> {
     fn run<S: Simd>(self, simd: S) {
         let All { left, right, columns, epilogue, done } = self;
         let width = S::LANES * VECTORS;
+        let start = epilogue.rounding.sums_from();
         let mut whole = Sums([0.0; ROWS_MAX * WIDTH_MAX]);
         let mut part = Sums([0.0; ROWS_MAX * WIDTH_MAX]);
         let mut panel = match left.lines > 4 * S::ROWS {
@@ -137,7 +138,8 @@ impl Task for All<'_, '_> {
                     let offsets = &all_offsets[from..from + len];
                     let to = if len == right.offsets.len() { &mut whole } else { &mut part };
                     let n_vectors = n.div_ceil(S::LANES);
-                    tile::<S>(simd, (n_rows, n_vectors), a, data, offsets, begin, &mut to.0);
+                    let sums = (&mut to.0[..], start);
+                    tile::<S>(simd, (n_rows, n_vectors), a, data, offsets, begin, sums);
                     if len < right.offsets.len() {
                         if from == 0 {
                             whole.0.fill(0.0);
@@ -167,7 +169,7 @@ fn tile<S: Simd>(
     data: &[f32],
     offsets: &[usize],
     first: usize,
-    to: &mut [f32],
+    to: (&mut [f32], f32),
 ) {
     match (n_rows > 4 && S::ROWS == 8, n_vectors) {
         (true, 1) => one::<S, 8, 1>(simd, a, data, offsets, first, to),
@@ -186,9 +188,12 @@ fn one<S: Simd, const M: usize, const N: usize>(
     data: &[f32],
     offsets: &[usize],
     first: usize,
-    to: &mut [f32],
+    (to, start): (&mut [f32], f32),
 ) {
-    simd.call(MultiplyAdd::<M, N> { a, data, offsets, first, to });
+    simd.call(MultiplyAdd::<M, N> { a, data, offsets, first, to, start });
+    if start != 0.0 {
+        to.iter_mut().for_each(|x| *x -= start);
+    }
 }
 
 /// The hot loop, in a function of its own as in [`super::tile`].
@@ -199,6 +204,8 @@ struct MultiplyAdd<'a, const M: usize, const N: usize> {
     offsets: &'a [usize],
     first: usize,
     to: &'a mut [f32],
+    /// What sums begin with.
+    start: f32,
 }
 
 impl<const M: usize, const N: usize> Task for MultiplyAdd<'_, M, N> {
@@ -207,7 +214,7 @@ impl<const M: usize, const N: usize> Task for MultiplyAdd<'_, M, N> {
     // Indices, since a constant index is what keeps `acc` in registers.
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let mut acc = [[simd.splat(0.0); N]; M];
+        let mut acc = [[simd.splat(self.start); N]; M];
         for (a, &offset) in self.a.chunks_exact(S::ROWS).zip(self.offsets) {
             let b = &self.data[offset + self.first..][..N * S::LANES];
             let b: &[S::Lanes; N] = S::lanes(b).first_chunk().expect("N registers");

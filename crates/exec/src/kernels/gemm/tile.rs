@@ -35,7 +35,7 @@ impl Left<'_> {
 }
 
 /// Writes strip `strip_idx` of the product into columns `cols` of `out`, whose first row is row
-/// `first_row` of the product. Sums start at zero, or with what `out` holds if it is `started`.
+/// `first_row` of the product. Sums start at `start`.
 #[inline(always)]
 pub(super) fn strip<S: Simd>(
     simd: S,
@@ -44,13 +44,13 @@ pub(super) fn strip<S: Simd>(
     strip_idx: usize,
     first_row: usize,
     out: &mut [&mut [f32]],
-    (cols, started): (Range<usize>, bool),
+    (cols, start): (Range<usize>, f32),
 ) {
     match right.width_of(strip_idx) / S::LANES {
-        1 => strip_of::<S, 1>(simd, left, right, (strip_idx, first_row), out, cols, started),
-        2 => strip_of::<S, 2>(simd, left, right, (strip_idx, first_row), out, cols, started),
+        1 => strip_of::<S, 1>(simd, left, right, (strip_idx, first_row), out, cols, start),
+        2 => strip_of::<S, 2>(simd, left, right, (strip_idx, first_row), out, cols, start),
         VECTORS => {
-            strip_of::<S, VECTORS>(simd, left, right, (strip_idx, first_row), out, cols, started)
+            strip_of::<S, VECTORS>(simd, left, right, (strip_idx, first_row), out, cols, start)
         }
         n => unreachable!("a strip of {n} registers"),
     }
@@ -64,7 +64,7 @@ fn strip_of<S: Simd, const N: usize>(
     (strip_idx, first_row): (usize, usize),
     out: &mut [&mut [f32]],
     cols: Range<usize>,
-    started: bool,
+    start: f32,
 ) {
     for from in (0..right.depth).step_by(DEPTH) {
         let len = DEPTH.min(right.depth - from);
@@ -75,7 +75,7 @@ fn strip_of<S: Simd, const N: usize>(
         for (i, rows) in out.chunks_mut(S::ROWS).enumerate() {
             let at = (first_row + i * S::ROWS, from);
             let next = &next[(i * len * step).min(next.len())..];
-            let b = Right { b, next, step, continued: started || from > 0 };
+            let b = Right { b, next, step, continued: from > 0, start };
             match rows.len() {
                 1 => tile::<S, 1, N>(simd, left, at, b, rows, cols.clone()),
                 2..=4 => tile::<S, 4, N>(simd, left, at, b, rows, cols.clone()),
@@ -93,8 +93,9 @@ struct Right<'a> {
     next: &'a [f32],
     /// Numbers fetched at each step, so that all tiles together fetch one strip.
     step: usize,
-    /// Whether the sums are those of the steps before; otherwise they start at zero.
+    /// Whether the sums are those of the steps before; otherwise they begin with `start`.
     continued: bool,
+    start: f32,
 }
 
 /// One tile from row `at.0`, continued from depth `at.1`: chooses how the left side is read.
@@ -239,7 +240,7 @@ struct MultiplyAdd<'a, C, const M: usize, const N: usize> {
     columns: C,
     b: Right<'a>,
     sums: [&'a mut [f32]; M],
-    /// Whether the sums hold those of the steps before; otherwise they start at zero.
+    /// Whether the sums hold those of the steps before; otherwise they begin anew.
     continued: bool,
 }
 
@@ -254,7 +255,7 @@ impl<C: Columns<M>, const M: usize, const N: usize> Task for MultiplyAdd<'_, C, 
         let columns = self.columns.limited_to(b.len());
         let sums = self.sums.map(|row| S::lanes_mut(row).first_chunk_mut().expect("N registers"));
         let sums: [&mut [S::Lanes; N]; M] = sums;
-        let mut acc = [[simd.splat(0.0); N]; M];
+        let mut acc = [[simd.splat(self.b.start); N]; M];
         if self.continued {
             for i in 0..M {
                 for j in 0..N {
