@@ -9,13 +9,18 @@ use super::buffer::{Buffer, Slot};
 use super::run::Run;
 use crate::ExecError;
 use crate::ane::Rule;
+use crate::kernels::rounding::Rounding;
 use crate::kernels::strided::{self, Axis};
 use crate::ops::checked_len;
 
 impl Run<'_> {
-    /// Floats as other floats: what is stored is rounded already.
+    /// Floats as other floats: what is stored is rounded already, but for sums that are kept wide.
     pub(super) fn cast(&mut self, op: &Cast, out: Value) -> Result<bool, ExecError> {
-        let Some(x) = self.float(op.x).filter(|_| op.dtype.is_float()) else { return Ok(false) };
+        let rounding = self.session.rounding;
+        let rounded = rounding == Rounding::F32 || rounding.has(Rule::Fp16Residual);
+        let Some(x) = self.float(op.x).filter(|_| op.dtype.is_float() && rounded) else {
+            return Ok(false);
+        };
         self.put(out, x);
         Ok(true)
     }

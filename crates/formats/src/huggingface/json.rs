@@ -85,6 +85,11 @@ impl Json {
         self.json.get(field).filter(|v| !v.is_null())
     }
 
+    /// Is the field there and `null`? For the few in which that is not the same as absent.
+    pub fn is_null(&self, field: &str) -> bool {
+        self.json.get(field).is_some_and(Value::is_null)
+    }
+
     pub fn has(&self, field: &str) -> bool {
         self.get(field).is_some()
     }

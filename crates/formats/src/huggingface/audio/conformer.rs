@@ -62,6 +62,8 @@ pub enum Positions {
     Relative,
     /// What queries and keys are made of is turned by its place.
     Rotary { base: f64 },
+    /// Only by what the convolutions make of it.
+    Absent,
 }
 
 /// A stack of Conformer layers.
@@ -86,7 +88,11 @@ enum Places {
     /// `[1, 2 frames - 1, hidden]`, from the furthest before to the furthest after.
     Distances(Value),
     /// `[1, frames, 1, dim]` each.
-    Turns { cos: Value, sin: Value },
+    Turns {
+        cos: Value,
+        sin: Value,
+    },
+    Nothing,
 }
 
 impl Conformer {
@@ -101,6 +107,7 @@ impl Conformer {
         let places = match self.positions {
             Positions::Relative => self.distances(s, frames)?,
             Positions::Rotary { base } => self.turns(s, frames, base)?,
+            Positions::Absent => Places::Nothing,
         };
         for i in 0..n_layers {
             let mut s = s.inside(&format!("layers.{i}"), &format!("layer_{i}"));
@@ -149,7 +156,7 @@ impl Conformer {
         let square = (h.width(), h.width());
         let [query, key, value, output] = self.modules.attention;
         let asked = match places {
-            Places::Distances(_) => x,
+            Places::Distances(_) | Places::Nothing => x,
             Places::Turns { cos, sin } => turned(s, h, frames, x, (*cos, *sin))?,
         };
         let mut query = s.linear(query, asked, square, self.bias, "query")?;

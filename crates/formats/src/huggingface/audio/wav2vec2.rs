@@ -124,13 +124,16 @@ pub fn odd(json: &Json, field: &str, default: u64) -> Result<u64, Error> {
 }
 
 fn positions(json: &Json) -> Result<Positions, Error> {
+    if json.is_null("position_embeddings_type") {
+        return Ok(Positions::Absent);
+    }
     match json.text("position_embeddings_type").unwrap_or("relative") {
         "relative" => Ok(Positions::Relative),
         "rotary" => {
             let base = json.positive("rotary_embedding_base", Some(10000.0))?;
             Ok(Positions::Rotary { base })
         }
-        other => Err(json.error("position_embeddings_type", other, "relative or rotary")),
+        other => Err(json.error("position_embeddings_type", other, "relative, rotary or null")),
     }
 }
 

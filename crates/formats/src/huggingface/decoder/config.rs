@@ -181,6 +181,10 @@ impl Config {
                 return Err(json.error("hidden_size", hidden.to_string(), expected));
             }
         };
+        if head_dim > HEAD_DIM_MAX {
+            let expected = format!("at most {HEAD_DIM_MAX} columns of a head");
+            return Err(json.error("head_dim", head_dim.to_string(), expected));
+        }
         let length_max = json.count("max_position_embeddings", None)?;
         let partial = rotary::partial(json)?;
         let n_columns = (head_dim as f64 * partial) as u64;
@@ -297,5 +301,7 @@ impl Config {
     }
 }
 
+/// More columns than any head has: tables are made for each.
+const HEAD_DIM_MAX: u64 = 1 << 14;
 /// More layers than any decoder has: a config beyond it is a mistake.
 const LAYERS_MAX: u64 = 4096;
