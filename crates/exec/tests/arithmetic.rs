@@ -158,12 +158,12 @@ fn cases() -> Vec<Case> {
             ..case(Rule::ActivationTables, "%y = silu(x=%x)", &[0.0], &[-0.001_259])
         },
         Case {
-            within: 0.01,
+            within: 1e-3,
             ..case(
                 Rule::FusedActivation,
                 &(eye.to_owned() + "%y = silu(x=%h)"),
-                &[0.0],
-                &[-0.001_259],
+                &[-1.0],
+                &[-0.271_98],
             )
         },
         Case { within: 0.01, ..case(Rule::TrigSeams, "%y = sin(x=%x)", &[3.140625], &[0.0406]) },

@@ -247,8 +247,9 @@ pub const RULES: [RuleRow; 20] = [
         id: "fused-activation",
         says: "An activation right after a matrix product or convolution is less exact: SiLU was \
                seen at 2.9e-3 instead of 2.8e-4, tanh at 1.8e-2; gelu and sigmoid were not \
-               measured and are taken to be like them. Tables of 33 knots, silu and tanh \
-               over [-8, 8], come near both; that they are the cause is our reading.",
+               measured and are taken to be like them. Our reading: silu is x times the \
+               sigmoid of the table, which comes to 3.5e-3 on normal numbers; gelu likewise; tanh \
+               33 knots over [-8, 8], which comes to 1.9e-2.",
         source: "article on a guided diffusion transformer on an M4 Pro",
         known: Known::Measured,
         families: ALL,
