@@ -257,6 +257,7 @@ fn what_a_package_cannot_hold_is_refused() {
         ("program ios18 func main(%x: fp32[2]) { %y = relu(x=%x) } -> %x", "cannot be an output"),
         ("program ios18 func main(%x: fp32[2]) { %y = relu(x=%x) } -> (%y, %y)", "twice"),
         ("program ios18 func main(%x: fp32[N]) { %y = relu(x=%x) } -> %y", "nothing says"),
+        ("program ios18 func main(%x: fp32) { %y = relu(x=%x) } -> %y", "without axes"),
         ("program ios16 func f(%x: fp32[2]) { %y = relu(x=%x) } -> %y", "not called `main`"),
         (
             "program ios17 func main(%x: fp32[N], %z: fp32[N]) where N in [1, 2] {

@@ -9,7 +9,7 @@ use std::io::BufWriter;
 use std::path::Path;
 
 use prost::Message;
-use russet_ir::{Opset, Program, verify_program};
+use russet_ir::{Opset, Program, Value, verify_program};
 use sha2::{Digest, Sha256};
 
 use super::encode::Encoder;
@@ -88,6 +88,19 @@ fn check(program: &Program, out: &Path) -> Result<(), Error> {
     check_output(out)?;
     if let Some(f) = verify_program(program).into_iter().next() {
         return Err(Error::unwritable(out, f.place, f.message, None));
+    }
+    for graph in &program.functions {
+        let single = |v: &&Value| graph.ty(**v).tensor().is_some_and(|t| t.rank() == 0);
+        if let Some(&v) = graph.inputs().iter().find(single) {
+            return Err(Error::unwritable(
+                out,
+                graph.value(v).name.clone(),
+                "it is an input without axes, which Core ML does not have",
+                Some(
+                    "give an ONNX model the number with `--constant NAME=N`, or the input an axis",
+                ),
+            ));
+        }
     }
     let refuse = |why: &str, help| Err(Error::unwritable(out, "the program", why, help));
     match program.functions.as_slice() {
