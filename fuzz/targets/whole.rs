@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use libfuzzer_sys::fuzz_target;
+use russet_exec::ane::Ane;
 use russet_exec::{Arithmetic, Array, Session};
 use russet_formats::mlpackage::{self, Description};
 use russet_ir::{Graph, Opset, Program, text, verify_program};
@@ -55,7 +56,7 @@ fn inputs(graph: &Graph) -> Option<BTreeMap<String, Array>> {
 
 fn run(graph: &Graph) {
     let Some(inputs) = inputs(graph) else { return };
-    for arithmetic in [Arithmetic::F32, Arithmetic::Ane] {
+    for arithmetic in [Arithmetic::F32, Arithmetic::Ane(Ane::default())] {
         if let Ok(session) = Session::new(graph, arithmetic) {
             let _ = session.run(&inputs);
         }
