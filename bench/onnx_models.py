@@ -50,10 +50,8 @@ SHAPES = {
     "swift_f0": {"audio": [1, 4000]},
     "magika": {"bytes": [1, 2048]},
 }
-# Inputs that choose a part of the model.
-CONSTANTS = {"sr": 16000}
-# Inputs that are numbers of a known size.
-NUMBERS = {"fmin": 50.0, "fmax": 2000.0}
+# Inputs that are single numbers, which Core ML has none for, or choose a part of the model.
+CONSTANTS = {"sr": 16000, "fmin": 50.0, "fmax": 2000.0}
 TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(bool)": bool}
 
 
@@ -92,8 +90,8 @@ def compare(model, russet, folder, compiled):
         shape = extents(model, info)
         dtype = TYPES[info.type]
         value = np.asarray(rng.standard_normal(shape) * 0.1).astype(dtype) if dtype in (np.float32, np.float16) else np.full(shape, 16000, dtype)
-        if info.name in NUMBERS:
-            value = np.asarray(NUMBERS[info.name], dtype)
+        if info.name in CONSTANTS:
+            value = np.full(shape, CONSTANTS[info.name], dtype)
         feeds[info.name] = value
         if info.name in CONSTANTS:
             bound += ["--constant", f"{info.name}={CONSTANTS[info.name]}"]
